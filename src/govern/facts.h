@@ -1,13 +1,15 @@
 /*
- * facts.h: what happened to memory in one job, in one mapped file: the library inside the program writes it, `memfit run` reads it
- * when the program has ended, however it ended.
+ * facts.h: what happened to memory in one job, in one mapped file. The library inside the program writes it; `memfit
+ * run` reads it when the program has ended, however it ended.
  *
- *     processes   one for each that took memory: who holds how much of which card, by owner: a library (whose code made the
- *                 call) and a class of memory. Numbers are kept up to date with every call, so they need no walk at a refusal.
- *     denials     requests that the limit refused, each with the owners of that moment. Tries of one thread for the same bytes
- *                 that follow each other are one denial: refused, freed its cache, tried again, got it (or not).
+ *     processes   one row for each that took memory: who holds how much of which card, by owner: a library (whose
+ *                 code made the call) and a class of memory. Every call updates the numbers, so a refusal needs no
+ *                 walk.
+ *     denials     requests that the limit refused, each with the owners of that moment. Tries of one thread for the
+ *                 same bytes that follow each other are one denial: refused, freed its cache, tried again, got it
+ *                 (or not).
  *
- * Only the library's process writes its own rows; a denial is whole when its `state` says so. C and libc only.
+ * Only a process itself writes its own rows; a denial is whole when its `state` says so. C and libc only.
  */
 #ifndef MF_GOVERN_FACTS_H
 #define MF_GOVERN_FACTS_H

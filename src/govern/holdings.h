@@ -1,8 +1,8 @@
 /*
  * holdings.h: who held what when a job held most of a card.
  *
- * A process that ends gives everything back first, so this is looked at while it runs (watch.h), ten times a second. It is the
- * story of a failure that the limit has not refused: a framework that keeps to a pool of its own inside the limit.
+ * A process that ends gives everything back first, so we look while it runs (watch.h), ten times a second. This is the
+ * story of a failure without a refusal by the limit: a framework's own pool inside the limit was full.
  */
 #ifndef MF_GOVERN_HOLDINGS_H
 #define MF_GOVERN_HOLDINGS_H

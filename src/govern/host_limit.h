@@ -1,8 +1,9 @@
 /*
  * host_limit.h: a limit of the host's memory for a program and all it starts: a memory cgroup of its own below ours.
  *
- * The kernel holds it: who takes more than there is, and cannot give back, is killed (and that is told, oom_killer.h). It can be made
- * where our own group is ours to divide: as root, or where it was delegated to the user. Else it is refused with the reason.
+ * The kernel enforces it: it kills a process that takes more and has nothing to give back (oom_killer.h reports that).
+ * We can make the group where we may divide our own: as root, or where it was delegated to the user. Otherwise we
+ * refuse with the reason.
  */
 #ifndef MF_GOVERN_HOST_LIMIT_H
 #define MF_GOVERN_HOST_LIMIT_H

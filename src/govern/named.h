@@ -1,9 +1,9 @@
 /*
- * named.h: a share that several jobs have, by its name: where its file lies, who comes and goes.
+ * named.h: a share of several jobs, found by its name: where its file lies, who joins and leaves.
  *
- * The first job that names it makes it and says its size; the last one takes it away. A share whose jobs were all killed is
- * as good as none: the next job makes it anew. Coming, going and setting hold a lock on the file (flock: a killed process
- * gives it up) for some microseconds; the processes inside never do.
+ * The first job that names a share makes it and sets its size; the last one removes it. A share whose jobs were all
+ * killed counts as none: the next job makes it anew. Joining, leaving and setting hold a lock on the file for some
+ * microseconds (flock: a killed process gives it up); the processes inside never do.
  */
 #ifndef MF_GOVERN_NAMED_H
 #define MF_GOVERN_NAMED_H

@@ -1,9 +1,9 @@
 /*
  * oom_killer.h: did the kernel's out-of-memory killer strike while a program ran?
  *
- * Three witnesses, the best that speaks is believed: the kernel's log names the process; the counter of our own memory
- * cgroup (and those above it) grew; the counter of the whole machine grew. The last two say that somebody was killed,
- * which convicts only together with a process of ours that died of SIGKILL.
+ * There are three witnesses; we believe the best that speaks. The kernel's log names the process. The counter of our
+ * own memory cgroup (or of one above it) grew. The counter of the whole machine grew. The last two say only that some
+ * process was killed, so they count only together with a process of ours that died of SIGKILL.
  */
 #ifndef MF_GOVERN_OOM_KILLER_H
 #define MF_GOVERN_OOM_KILLER_H

@@ -1,5 +1,5 @@
-/* preload_ask.c: the driver's and NVML's functions that tell of memory: they tell of the card as the job may see it. And the
- * driver's own way to its functions. */
+/* preload_ask.c: the driver's and NVML's functions that report memory, and the driver's own way to its functions. They
+ * report the card as the job may see it. */
 #include "govern/preload.h"
 
 #include <errno.h>

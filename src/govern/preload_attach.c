@@ -1,16 +1,16 @@
 /*
- * preload_attach.c: into a program that runs already, before its first use of the driver.
+ * preload_attach.c: attaches to a program that already runs, before its first use of the driver.
  *
  * There is no preloading then, but the same table works: what other libraries imported as dlsym, dlvsym or one of the
- * driver's names stands in their tables of addresses (GOT), and we write ours there. CUDA's runtime asks for the driver's
- * functions at its first use; who has asked before has them, so attaching after that would be a limit with holes, and
- * is refused. Libraries that come later are written to when anybody asks dlsym for anything: whoever loads a library asks it
- * for its entry next. That is done where we were preloaded, too: a library that was loaded with RTLD_DEEPBIND finds the
- * driver's functions and the C library's dlsym before ours.
+ * driver's names stands in their tables of addresses (GOT), and we write ours there. CUDA's runtime asks for the
+ * driver's functions at its first use and keeps them, so attaching after that would be a limit with holes: we refuse.
+ * We write to libraries that are loaded later when anything calls dlsym, because whoever loads a library asks it for
+ * its entry next. We do that where we were preloaded too: a library loaded with RTLD_DEEPBIND finds the driver's
+ * functions and the C library's dlsym before ours.
  *
- * A library is listed before its tables are made, and the loader would make them over ours; worse, it adds to what it finds
- * in a lazy one. So the new ones are listed first, then the loader's own lock is taken once, which waits for a loading
- * that is under way, and then those of the list are written to, each once: their tables may have a million entries.
+ * The loader lists a library before it makes its tables; it would write over ours, or, in a lazy table, add to what it
+ * finds. So we list the new libraries first, then take the loader's own lock once, which waits for a loading that is
+ * under way, and then write to those of the list, each once: their tables may have a million entries.
  */
 #include "govern/preload.h"
 

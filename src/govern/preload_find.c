@@ -1,12 +1,13 @@
 /*
- * preload_find.c: how calls come to us, and how we come to the driver.
+ * preload_find.c: how calls reach us, and how we reach the driver.
  *
- * Programs reach the driver by linking to it (our exported names come first), by dlsym, or by cuGetProcAddress, which they
- * got from dlsym. So dlsym and dlvsym are ours: for a name of the list they give our function, for everything else they jump
- * (not call) into the C library's, which looks at the return address to know who asks: RTLD_NEXT means the caller's next, as
- * without us. Nothing here waits on a once-guard: the driver calls dlsym inside its own initialisation.
+ * Programs reach the driver by linking to it (our exported names come first), by dlsym, or by cuGetProcAddress, which
+ * they got from dlsym. So dlsym and dlvsym are ours. For a name of the list they return our function. For everything
+ * else they jump (not call) into the C library's, which looks at the return address to know who asks: RTLD_NEXT then
+ * means the caller's next, as without us. Nothing here waits on a once-guard: the driver calls dlsym inside its own
+ * initialisation.
  *
- * The C library's dlsym is found in its symbol table: asking for it by name would find ours.
+ * We find the C library's dlsym in its symbol table, because asking for it by name would find ours.
  */
 #include "govern/preload.h"
 

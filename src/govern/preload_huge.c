@@ -1,12 +1,12 @@
 /*
- * preload_huge.c: the copy that a suspended process keeps on the host is made ready faster.
+ * preload_huge.c: makes the host copy of a suspended process faster.
  *
- * The driver maps the memory for that copy in this process, as one block with MAP_POPULATE, in a thread of its own: 8 GiB are two
- * million pages of 4 KiB, taken and cleared one after the other, which takes twice as long as the copying. So for a job
- * that takes turns the driver's import of mmap is written: such a block is advised to be of huge pages, and some threads fill
- * it side by side (docs/bench/run.md, "Turns", has the times). It is there before the driver goes on, as it asked for. Only
- * the driver's own mappings are meant; the program's stay as they are. Where the kernel has no huge pages, or cannot
- * fill on request (before Linux 5.14), pages come as they are touched.
+ * The driver maps the memory for that copy in this process, as one block with MAP_POPULATE, in one thread: 8 GiB are
+ * two million pages of 4 KiB, taken and cleared one after the other, which takes twice as long as the copying. So for a
+ * job that takes turns we replace the driver's import of mmap: we advise huge pages for such a block and fill it with
+ * several threads (docs/bench/run.md, "Turns", has the times). The block is filled before the driver goes on, as it
+ * asked. Only the driver's own mappings change, not the program's. Where the kernel has no huge pages, or cannot fill
+ * on request (before Linux 5.14), pages come as they are touched.
  */
 #include "govern/preload.h"
 

@@ -1,9 +1,10 @@
 /*
  * preload_look.c: what the driver takes by itself, in a process that nobody watches.
  *
- * `memfit run` looks at NVML ten times a second and charges what no call has told: contexts, modules, graphs (watch.c). A
- * process that the library was attached to, and those that it starts (MEMFIT_GOVERN_LOOK), look themselves: when they ask for memory, at most
- * ten times a second, and at most for a tenth of the time. Between two requests nothing needs to be known.
+ * `memfit run` asks NVML ten times a second and charges what no call has reported: contexts, modules, graphs (watch.c).
+ * A process that the library was attached to, and those that it starts (MEMFIT_GOVERN_LOOK), look themselves: when they
+ * request memory, at most ten times a second, and at most for a tenth of the time. Between two requests nothing needs
+ * to be known.
  */
 #include "govern/preload.h"
 

@@ -1,10 +1,10 @@
 /*
  * preload_memory.c: the driver's functions that take and give back device memory, with the job's limit in front.
  *
- * Ask the share for the bytes, call the driver, keep what it gave (or drop what it did not). A refusal is
- * CUDA_ERROR_OUT_OF_MEMORY with nothing else changed, as the driver's own. A free always goes to the driver, and its answer is
- * the caller's. What no call tells (context, modules, the driver's own) is charged beforehand, at the first allocation on a
- * card, and corrected by who watches the job (share.h: beside).
+ * Each asks the share for the bytes, calls the driver, and books what the driver gave (or drops what it did not). A
+ * refusal is CUDA_ERROR_OUT_OF_MEMORY with nothing else changed, like the driver's own. A free always goes to the
+ * driver, and the caller gets the driver's answer. What no call reports (context, modules, the driver's own) is charged
+ * beforehand, at the first allocation on a card; whoever watches the job corrects it (share.h: beside).
  */
 #include "govern/preload.h"
 #include "memfit/trace.h"

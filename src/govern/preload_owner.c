@@ -1,11 +1,11 @@
 /*
  * preload_owner.c: whose memory it is, and the story of a refusal.
  *
- * An owner is the library whose code asked: the first on the stack that is neither the driver, nor CUDA's runtime, nor we. To
- * find it the stack is walked (preload_stack.c) for requests of a megabyte or more: some microseconds beside the driver's 60.
- * Smaller ones are put down to their caller.
+ * An owner is the library whose code asked: the first on the stack that is neither the driver, nor CUDA's runtime, nor
+ * we. To find it we walk the stack (preload_stack.c) for requests of a megabyte or more: some microseconds beside the
+ * driver's 60. Smaller requests count for their caller.
  *
- * Counts lie in the job's file (facts.h), so a refusal has only to copy them: no walk over blocks, no allocation, no lock.
+ * Counts lie in the job's file (facts.h), so a refusal only copies them: no walk over blocks, no allocation, no lock.
  */
 #include "govern/holdings.h"
 #include "govern/preload.h"

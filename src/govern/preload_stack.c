@@ -1,9 +1,9 @@
 /*
- * preload_stack.c: who called: return addresses, and what to call them.
+ * preload_stack.c: who called: return addresses, and their names.
  *
- * By libgcc's unwinder where that is in the process already (every program with C++ in it): it knows code without frame
- * pointers. Else by frame pointers (this library is built with them), each read through the kernel, so that a register that
- * holds none ends the walk and not the program.
+ * We use libgcc's unwinder where the process already has it (every program with C++ in it): it knows code without frame
+ * pointers. Otherwise we follow frame pointers (this library is built with them), and read each through the kernel, so
+ * that a register that holds none ends the walk and not the program.
  */
 #include "govern/preload.h"
 

@@ -1,9 +1,11 @@
 /*
- * preload_trace.c: what was taken and given back, into a trace file (docs/trace.md, version 2): one file a process and card.
+ * preload_trace.c: writes what was taken and given back into a trace file (docs/trace.md, version 2): one file a
+ * process and card.
  *
- * An event is appended by one write: it is in the file when the call returns, so that a process that is killed loses nothing. The
- * file is opened for each: programs close descriptors that are not theirs, and the number may be another file's then. That costs
- * some microseconds beside the driver's 60. A normal end of the process closes the trace (count and checksum in its header).
+ * One write appends an event, so it is in the file when the call returns, and a killed process loses nothing. We open
+ * the file for each event, because programs close descriptors that are not theirs, and the number may then be another
+ * file's. That costs some microseconds beside the driver's 60. A normal end of the process closes the trace (count and
+ * checksum in its header).
  */
 #include "govern/preload.h"
 #include "trace/trace.h"

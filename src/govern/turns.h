@@ -1,14 +1,14 @@
 /*
  * turns.h: jobs of a share that do not fit together: one uses the cards, the others are suspended, by turns.
  *
- * The driver can take a process off its cards: cuCheckpointProcessLock holds its calls, Checkpoint copies its memory to the
- * host and gives the card's back, Restore and Unlock undo both. Every job's own `memfit run` does that to its own processes,
- * in a thread; whose turn it is stands in the share (share.h).
+ * The driver can take a process off its cards: cuCheckpointProcessLock holds its calls, Checkpoint copies its memory to
+ * the host and gives the card's back, Restore and Unlock undo both. Every job's own `memfit run` does that to its own
+ * processes, in a thread; the share says whose turn it is (share.h).
  *
  *     waits ──turn──> runs ──time is up, another waits──> suspended ──turn──> runs ...
  *
- * A process asks for its first memory when its job has the turn (preload_ask.c waits). When a job dies its turn is the
- * next one's. A job that cannot be suspended (the driver says why) keeps the cards to its end.
+ * A process gets its first memory when its job has the turn (preload_ask.c waits). When a job dies, the next one gets
+ * its turn. A job that cannot be suspended (the driver says why) keeps the cards to its end.
  */
 #ifndef MF_GOVERN_TURNS_H
 #define MF_GOVERN_TURNS_H

@@ -1,11 +1,11 @@
 /*
  * watch.c: see watch.h.
  *
- * Who belongs to the program is found by a walk over /proc once a second, and at every look in the first two seconds;
- * in between, only those already known are read.
+ * A walk over /proc finds who belongs to the program, once a second, and at every look in the first two seconds; in
+ * between we read only those already known.
  *
- * NVML numbers processes as the host does. In a container these are other numbers than ours: then a process that NVML
- * did not list at the first look, and that does not exist here by that number, is taken for the program's (`by_arrival`).
+ * NVML numbers processes as the host does. In a container these are other numbers than ours. Then we take a process for
+ * the program's if NVML did not list it at the first look and it does not exist here by that number (`by_arrival`).
  */
 #include "govern/watch.h"
 

@@ -1,6 +1,7 @@
 /*
- * kernel_room.c: the limit while kernels are made. How much the library takes for one is not known before; so room for it
- * is asked for from above. When there is none, what the kernels so far took and what the others may take says what would do.
+ * kernel_room.c: the limit while kernels are made. Nobody knows beforehand how much the library takes for a kernel, so
+ * this file asks for room by an estimate from above. When there is none, it names the limit that would do: what the
+ * kernels so far took, plus what the others may take.
  */
 #include "train/trainer.h"
 

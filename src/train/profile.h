@@ -1,8 +1,8 @@
 /*
- * profile.h: where the time of a step goes: each operation between two events of the device. MEMFIT_PROFILE=1 asks for
- * it (docs/settings.md). The first runs of each phase are profiled: their operations are queued one by one and waited
- * for, so that the figures say what the operations themselves take; then the run goes on as any other. Nothing of it
- * is there when it is not asked for.
+ * profile.h: where the time of a step goes: each operation between two events of the device. MEMFIT_PROFILE=1 turns it
+ * on (docs/settings.md). It profiles the first runs of each phase: it queues their operations one by one and waits for
+ * each, so that the figures say what the operations themselves take. Then the run goes on like any other. Without the
+ * variable none of this exists.
  */
 #ifndef MF_TRAIN_PROFILE_H
 #define MF_TRAIN_PROFILE_H

@@ -1,12 +1,12 @@
 /*
- * results.h: what steps leave in the device's memory, and how the host learns of it: loss, iteration, loss scale (the
+ * results.h: what steps leave in the device's memory, and how the host reads it: loss, iteration, loss scale (the
  * device's part of mf_run_scalars) and the metrics' states.
  *
  *   device ── scalars, metrics ── copy, in the order of the stream ──> host memory the device may write ──> trainer.state
  *
- * Asking never waits: what was asked for is taken when it has arrived, some steps later. Where the host reaches the
- * device's memory it always has arrived. Some models cannot wait: with float16 a step may be skipped, and where the
- * next step's rate or group depends on that, each step is read before the next begins.
+ * Asking never waits: the host takes an answer when it has arrived, some steps later. Where the host reaches the
+ * device's memory it has always arrived. Some models cannot wait: float16 may skip a step, and where the next step's
+ * rate or group depends on that, the host reads each step before the next begins.
  */
 #ifndef MF_TRAIN_RESULTS_H
 #define MF_TRAIN_RESULTS_H

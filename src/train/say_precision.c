@@ -1,6 +1,6 @@
 /*
- * say_precision.c: prints what 16 bits save, or that they do not, before a training is under way. It takes plans of its
- * own, as asked and without a limit: the one to be admitted may be bent by it.
+ * say_precision.c: prints before a training starts what 16 bits save, or that they save nothing. It makes plans of its
+ * own, as asked and without a limit, because a limit may have bent the plan to be admitted.
  */
 #include "base/error.h"
 #include "train/precision.h"

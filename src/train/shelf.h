@@ -1,7 +1,6 @@
 /*
- * shelf.h: a training set that stays on the device. Where a limit leaves room for all of it, each sample is kept there when
- * it has come once; from then on it goes from the shelf to the slot (stage.h) without the host, in whatever order samples
- * are taken.
+ * shelf.h: a training set that stays on the device. Where the limit leaves room for all of it, the device keeps each
+ * sample once it has arrived; from then on it goes from the shelf to the slot (stage.h) without the host, in any order.
  *
  *     first time    host: fill --> set --copy in--> slot --> shelf
  *     afterwards                            shelf --> slot

@@ -5,9 +5,9 @@
  *     set 0 [ scalars | input | input | ... ]     one piece of a batch fills a set and sends it; the next one takes the
  *     set 1 [ scalars | input | input | ... ]     other set, and waits only for copies that were sent two pieces ago
  *
- * Where the device has room for it, recorded runs have a slot besides, device memory of one set. A set is copied there as
- * a whole on a stream of its own, while the piece before is still at work; the record copies from the slot to where each
- * input is wanted, and says when it has done so (`taken`): the next set may come. What a slot holds already is not sent
+ * Where the device has room, recorded runs also have a slot: device memory of one set. A set is copied there as a whole
+ * on a stream of its own, while the piece before still runs. The record copies from the slot to the place of each input
+ * and says when it has done so (`taken`): then the next set may come. A set that the slot already holds is not sent
  * again: a data set of one batch stays on the device.
  *
  *     copies' stream   wait taken | set -> slot | sent

@@ -1,7 +1,7 @@
 /*
- * step_clock.h: how long steps take where the host queues them and goes on: by events of the device behind each step, read
- * when they are done. A step's time is that from the end of the one before to its own end, so what the device waited for
- * (inputs) is in it; the first of an epoch counts from when the epoch began.
+ * step_clock.h: how long steps take where the host queues them and goes on. An event of the device marks the end of
+ * each step; the host reads it when it is done. A step's time runs from the end of the one before to its own end, so it
+ * includes what the device waited for (inputs). The first step of an epoch counts from the start of the epoch.
  */
 #ifndef MF_TRAIN_STEP_CLOCK_H
 #define MF_TRAIN_STEP_CLOCK_H

@@ -1,10 +1,10 @@
 /*
- * trainer_front.c: where the random layers at a model's front run: in the step, or by the workers that make samples, ahead
- * of it (graph/front.h). The numbers are the same; it is a question of who has time.
+ * trainer_front.c: where the random layers at a model's front run: in the step, or ahead of it in the workers that make
+ * samples (graph/front.h). The numbers are the same; the question is who has time.
  *
- * Workers take them when they are told to, or where the machine has processors that the steps leave idle. On the same
- * processors it is the same work in another thread. What workers do stays in the ring: where samples grow by it (bytes
- * become floats) by more than a part of the limit, that is not done unasked.
+ * Workers take the layers when the user says so, or where the steps leave processors idle. On the same processors it is
+ * the same work in another thread. What workers make stays in the ring: where samples grow by it (bytes become floats)
+ * by more than a part of the limit, workers do it only when the user says so.
  */
 #include "train/trainer.h"
 

@@ -6,14 +6,15 @@
  *     chunks           reordered   of the last layer and its loss, where the logits are a good part of all bytes
  *     pieces           reordered   of the batch; with chunks as well
  *
- * The ways are listed first: which numbers of pieces and chunks are worth a look depends on the model and the batch,
- * never on the limit. Each has a time with everything kept, and recomputation only adds to it. So, fastest first, each
- * way is fitted into the limit, and the search ends where the next one could not be faster even if it kept everything:
- * the fastest plan of all ways that fit. That makes two promises hold by construction: a plan for more memory is never
- * slower (what fits less fits more), and the least bound over the list is one that no limit's plan can be below.
- * Identical bits decide between plans of one time, as does the smaller number of pieces. Nothing counts as faster than
+ * First list the ways: which numbers of pieces and chunks are worth a look depends on the model and the batch, never on
+ * the limit. Each way has a time with everything kept, and recomputation only adds to it. So fit the ways into the
+ * limit, fastest first, and stop where the next one could not be faster even if it kept everything: the result is the
+ * fastest plan of all ways that fit. Two promises follow by construction. A plan for more memory is never slower (what
+ * fits less memory fits more). And no limit's plan is below the least bound over the list.
+ *
+ * Between plans of one time, identical bits decide, then the smaller number of pieces. Nothing counts as faster than
  * the step as asked. Under trainable BatchNormalization pieces are other mathematics: they are on the list only if that
- * is allowed (or the number of pieces was given outright).
+ * is allowed, or if the number of pieces was given.
  */
 #include "base/error.h"
 #include "base/text.h"

@@ -1,8 +1,8 @@
 /*
- * fit_inputs.h: a plan that leaves room for inputs beside it. Where the host cannot write a device's memory, inputs come
- * through memory of the device besides the arena: a set of them (those of one piece) while the piece before is at work, or
- * the whole training set, which then is sent once. Without room for either the device waits while the host makes them anew,
- * which takes longer than a few more pieces or operations run again; but not longer than many.
+ * fit_inputs.h: a plan that leaves room for inputs beside it. Where the host cannot write a device's memory, inputs
+ * pass through device memory beside the arena: one set (the inputs of one piece) while the piece before runs, or the
+ * whole training set, which is then sent once. Without room for either, the device waits while the host makes inputs
+ * anew. That takes longer than a few more pieces or recomputed operations would, but not longer than many.
  */
 #ifndef MF_PLAN_FIT_INPUTS_H
 #define MF_PLAN_FIT_INPUTS_H

@@ -1,6 +1,6 @@
-/* overwrite.h: which operation may write over which of its operands: the checker's own statement, made from what the
- * operations compute and held by every backend (tests/ops/test_ops_overwrite.c runs each line of it). The planner has
- * its rule from the table of kinds; neither reads the other's. */
+/* overwrite.h: which operation may write over which of its operands. This is the checker's own statement, derived from
+ * what the operations compute; every backend must obey it (tests/ops/test_ops_overwrite.c runs each line of it). The
+ * planner has its rule from the table of kinds; neither reads the other's. */
 #ifndef MF_PLAN_OVERWRITE_H
 #define MF_PLAN_OVERWRITE_H
 

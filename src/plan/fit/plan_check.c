@@ -1,13 +1,13 @@
 /*
- * plan_check.c: is a plan right? Written against plan.h and graph.h alone; shares no code with the planner, and which
- * operation may write over what it reads it has from overwrite.h, not from the table of kinds the planner uses.
+ * plan_check.c: is a plan right? Written against plan.h and graph.h alone, it shares no code with the planner. Which
+ * operation may write over what it reads comes from overwrite.h, not from the planner's table of kinds.
  *
  * It plays the steps on a model of the arena that knows, for each storage, where its bytes lie, whether they are still
  * whole, and how many of its writers have run (its version):
  *
- *     a read     wants the storage whole, at the offset the step says, in the version the graph's own order has there
- *     a write    makes the storage whole, and breaks every other storage it overlaps; one of some of its rows, or one
- *                that adds, wants what the writers before it left
+ *     a read     needs the storage whole, at the offset the step says, in the version the graph's own order has there
+ *     a write    makes the storage whole, and breaks every other storage it overlaps; a write of some rows, or one that
+ *                adds, needs what the writers before it left
  *     variables  never move; their version rises with every update, so a reader after the update is seen, recomputed
  *                or not
  *

@@ -1,17 +1,18 @@
 /*
- * flow_order.c: another order of independent operations, where that needs less.
+ * flow_order.c: another order of independent operations, where that needs less memory.
  *
- * The graph's own order follows the model file: branches that meet later are walked one after the other as they were
- * written. Which branch goes first matters where one of them widens and another narrows. Here every operation that is
- * ready is weighed by what it leaves behind, and the least goes first:
+ * The graph's own order follows the model file: it walks branches that meet later one after the other, as they were
+ * written. Which branch goes first matters where one of them widens and another narrows. This order weighs every
+ * operation that is ready by what it leaves behind, and runs the least first:
  *
  *     weight = bytes it makes - bytes of what dies with it          ties: the graph's own order
  *
- * Inputs, forward, then the rest, as the graph has it; nothing crosses a write to what it reads, and writers of one
- * storage keep their turns (sums are summed in the graph's order), so results are the same bits. The loop over chunks
- * of the loss keeps its order, or all chunks' logits would come first. In backward this puts
- * off the gradient of a large weight until activations have made room for it: at the loss all of them are there.
- * Whoever asks compares the peaks and keeps the lower: greed is not always right.
+ * Inputs, forward and the rest follow each other as the graph has them. Nothing crosses a write to what it reads, and
+ * writers of one storage keep their turns (sums are summed in the graph's order), so results are the same bits. The
+ * loop over chunks of the loss keeps its order; otherwise all chunks' logits would come first. In backward this order
+ * delays the gradient of a large weight until activations have made room for it; at the loss all activations are there.
+ *
+ * The caller compares the peaks and keeps the lower, because greed is not always right.
  */
 #include "plan/flow/flow_order.h"
 

@@ -5,10 +5,10 @@
  *     runs         A  B  C  loss  gC  B' gB  gA       B' stands right before its next reader
  *
  * A run that finds an input missing first reruns the maker of that input, and before that whatever the maker misses,
- * back to cells that are there. A cell that was recomputed stays until the base order is done with it, so a stretch of
- * dropped cells is recomputed once, as a block, and then serves its whole backward part; unless the choice says
- * that it goes again after it served as an ancestor, as cells do that were dead. A cell whose maker cannot run again is
- * always there: reading it later simply lengthens its life.
+ * back to cells that are there. A recomputed cell stays until the base order is done with it, so a stretch of dropped
+ * cells is recomputed once, as a block, for its whole backward part. The exception: the choice may say that a cell goes
+ * again after it was used as an ancestor; so do cells that were dead. A cell whose maker cannot run again is always
+ * there: reading it later lengthens its life.
  *
  * A recomputed operation whose other outputs are still there writes the same bytes over them (same primitive, same
  * inputs), which costs no memory.

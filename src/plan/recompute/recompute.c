@@ -1,12 +1,12 @@
 /*
- * recompute.c: what the search for recomputations remembers, and what it is asked.
+ * recompute.c: what the search for recomputations remembers, and how to ask for it.
  *
- *   path    a list of changes, begun from "everything kept"
+ *   path    a list of changes that starts from "everything kept"
  *   stop    the choice after the first so many changes of a path, with its load and time; no stop is both larger and
  *           slower than another, so a budget takes the first that is low enough
  *
- * A search is done once a model; for another batch its stops are taken over and measured anew (derive). The search
- * itself is in recompute_search.c and recompute_seeds.c.
+ * A model is searched once; another batch takes its stops over and measures them anew (derive). The search itself is in
+ * recompute_search.c and recompute_seeds.c.
  */
 #include "plan/recompute/recompute_inner.h"
 

@@ -2,22 +2,22 @@
  * recompute_search.c: the search for what to drop.
  *
  * Downhill: look at the run with the largest load; among the cells that lie idle there, drop the one whose return costs
- * least time per byte (its maker, and the dead ancestors its maker would need), and see what the whole sequence makes
- * of it. Every sequence is built and measured in full, so a drop that only moves the peak elsewhere is seen and taken
- * back. This is the peak-priority rule of compilers, with exact measurement in place of an estimate.
+ * least time per byte (its maker, and the dead ancestors its maker would need), and build the whole sequence. Every
+ * sequence is built and measured in full, so a drop that only moves the peak elsewhere is seen and taken back. This is
+ * the peak-priority rule of compilers, with exact measurement instead of an estimate.
  *
  * Across: downhill ends where no single drop helps, often because a whole stretch comes back at once; then keeping
- * something again in the middle of it is what lowers the peak. So from there, and from a ladder of rungs between the
- * lowest stop and everything kept, single changes either way and then random pairs are tried: above the rung what
- * lowers the peak is kept, below it what saves time.
+ * something in the middle of it lowers the peak. So from there, and from a ladder of rungs between the lowest stop and
+ * everything kept, try single changes either way and then random pairs: above the rung keep what lowers the peak, below
+ * it what saves time.
  *
  * Where the bound is far: between two stops every budget pays the time of the lower one. Where that is farthest above
- * the bound the search begins once more, just below the upper one, with what the bound would keep at the fullest
- * moment. U-Net at half its memory: 5.2 % of the step for 6.9 %, which is the best there is to a hundredth.
+ * the bound, the search starts once more, just below the upper one, with what the bound would keep at the fullest
+ * moment. U-Net at half its memory: 5.2 % of the step instead of 6.9 %, which is the best there is to a hundredth.
  *
- * What was tried and dropped: choosing by estimated change of the peak without building the sequence (wrong too often
- * where ancestors must be revived); one combined score with staleness as online methods use (no better here, since the
- * whole future is known).
+ * Tried and dropped: choosing by the estimated change of the peak without building the sequence (wrong too often where
+ * ancestors must be revived); one combined score with staleness as online methods use (no better here, since the whole
+ * future is known).
  */
 #include "plan/recompute/bounds.h"
 #include "plan/recompute/recompute_inner.h"
