@@ -8,16 +8,16 @@
  *     memfit_error err;
  *     if (memfit_train(&o, &r, &err) != MEMFIT_OK) ...
  *
- * What happens: the model is read, the whole step planned for the limit, one arena reserved, every operation run once
- * on scratch, and only then is data touched. From there on a step takes no memory: the process stays within
+ * memfit_train reads the model, plans the whole step for the limit, reserves one arena, runs every operation once on
+ * scratch, and only then touches data. From there on a step takes no memory: the process stays within
  * planned_peak_bytes to the end, validation, the last partial batch and checkpoints included. When the limit is too
- * small the call fails with MEMFIT_DOES_NOT_FIT before anything is reserved, and err says what stands in the way.
+ * small, the call fails with MEMFIT_DOES_NOT_FIT before it reserves anything, and err says what stands in the way.
  *
- * One call at a time in a process: a limit bounds the whole process, and what it takes is measured as a whole. A call
- * while another runs, from another thread or from a callback, fails with MEMFIT_CONFLICT and disturbs nothing. Callbacks
- * are called by the thread that called memfit_train.
+ * One call at a time in a process, because a limit bounds the whole process and its memory is measured as a whole. A
+ * call while another runs, from another thread or from a callback, fails with MEMFIT_CONFLICT and disturbs nothing. The
+ * thread that called memfit_train calls the callbacks.
  *
- * A run that was seen above its limit at its end fails with MEMFIT_INTERNAL and the figures; its files are written.
+ * A run that passed its limit fails at its end with MEMFIT_INTERNAL and the figures; it writes its files.
  */
 #ifndef MEMFIT_TRAIN_H
 #define MEMFIT_TRAIN_H
@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-/* How a run went on, given to the progress callback after every step and every epoch. The pointers are valid during the
+/* Progress of a run: the progress callback gets it after every step and every epoch. The pointers are valid during the
  * call only. */
 typedef struct memfit_train_event {
     size_t size;           /* how far this version's struct reaches */
@@ -84,14 +84,14 @@ typedef struct memfit_train_options {
     const char *log_csv, *tensorboard, *trace;
     bool debug_poison; /* fill released memory with NaN */
     void (*progress)(void *ctx, const memfit_train_event *event);
-    void (*note)(void *ctx, const char *text); /* things said once: assumptions, wasteful types */
+    void (*note)(void *ctx, const char *text); /* gets each note once: assumptions, wasteful types */
     void *ctx;
     /* Counts calls of the malloc family and mmap by all threads of the process, if the program can (see docs/train.md);
      * NULL: allocations_in_steps is not measured (-1). */
     uint64_t (*allocation_count)(void *ctx);
     const memfit_host *host; /* NULL: libc */
-    /* The limit while running: called between steps, and between batches of validation; a lower value than before makes
-     * the training continue with a plan that fits it. NULL: memory_bytes for ever. */
+    /* Returns the limit while the training runs: called between steps, and between batches of validation. After a lower
+     * value than before the training goes on with a plan that fits it. NULL: memory_bytes for ever. */
     uint64_t (*limit)(void *ctx);
     bool verbose;     /* note() also gets details: which operations run on the slow reference kernels */
     int64_t prefetch; /* batches read ahead while a step runs: 1. From large files by the kernel, at no cost (0: none);
@@ -99,50 +99,51 @@ typedef struct memfit_train_options {
     const char *const *dim_names; /* open dimensions of the inputs, by name (as plan's --dim); may be NULL */
     const int64_t *dim_values;
     size_t dim_count;
-    /* Asked after every step, and before every batch of validation; true: the training writes its checkpoint, if it has
-     * one, and ends with MEMFIT_INTERRUPTED. Until the first step is done it is asked before every operation, and ends
-     * without a checkpoint: there is nothing to keep. memfit_evaluate and memfit_predict ask before every operation too.
-     * Nothing goes to `out`. Called by the calling thread. NULL: never. */
+    /* Should the training stop? Called after every step, and before every batch of validation, by the calling thread.
+     * On true the training writes its checkpoint, if it has one, writes nothing to `out`, and ends with
+     * MEMFIT_INTERRUPTED. Until the first step is done it is called before every operation, and the training ends
+     * without a checkpoint: there is nothing to keep. memfit_evaluate and memfit_predict call it before every operation
+     * too. NULL: never. */
     bool (*stop)(void *ctx);
     unsigned loss_chunks; /* of the last layer and its loss: 0: as many as needed; 1: whole; K: K, where it can be */
-    /* Told when steps begin to run and when they pause, for another plan or at the end: what is allocated while they
-     * run is dropped again, so a program may serve it from a reserve. NULL: nobody wants to know. */
+    /* Called when steps begin to run and when they pause, for another plan or at the end. What is allocated while they
+     * run is dropped again, so a program may take it from a reserve. NULL: not called. */
     void (*in_steps)(void *ctx, bool running);
     /* Images, in a folder of classes or in TFRecord files. Since 0.1. */
-    int64_t image_height, image_width; /* they are resized to this; 0: the model's input, else 256 */
+    int64_t image_height, image_width; /* images are resized to this; 0: the model's input, else 256 */
     bool image_bytes;                  /* rounded to uint8, a quarter of the memory, instead of Keras's float32 */
     uint64_t decode_bytes;             /* memory of each worker's decoders; 0: by the headers of the images */
     unsigned workers;                  /* threads that make samples; 0: one for each processor */
-    int64_t skip_bad;                  /* so many samples that cannot be read are left out; 0: the first ends the run */
+    int64_t skip_bad;                  /* leave out up to so many unreadable samples; 0: the first ends the run */
     const char *features;              /* "x=image/encoded,y=label": features of TFRecord files; NULL: inferred */
-    /* Where the tensors lie and the operations run: "cpu", "cuda", "cuda:I"; NULL: cpu. On a card memory_bytes bounds what
-     * the process holds there. */
+    /* Where the tensors lie and the operations run: "cpu", "cuda", "cuda:I"; NULL: cpu. On a card memory_bytes bounds
+     * what the process holds there. */
     const char *device;
-    /* Samples that were made (images, records) or unpacked (tables, packed arrays) are kept: a file, for later runs too;
-     * "memory": what the limit leaves; NULL or "off": not at all. */
+    /* Where to keep samples that were made (images, records) or unpacked (tables, packed arrays): a file, for later
+     * runs too; "memory": what the limit leaves; NULL or "off": nowhere. */
     const char *cache;
-    /* Labels that are texts, or names of folders: told once at the start, in the order of their numbers. NULL: nobody
-     * wants to know. `classes` "a,b,c": texts are numbered in this order, not sorted. */
+    /* Gets labels that are texts, or names of folders, once at the start, in the order of their numbers. NULL: not
+     * called. `classes` "a,b,c": texts are numbered in this order, not sorted. */
     void (*class_name)(void *ctx, int64_t number, const char *name);
     const char *classes;
-    /* Samples are mixed within windows of so many, read in blocks of neighbours; 0: the whole is shuffled, but for data
-     * larger than memory on a slow disk or of tiny samples; -1: always the whole. A resumed run keeps what it had. */
+    /* Shuffle samples within windows of so many, read in blocks of neighbours; 0: shuffle the whole, except data larger
+     * than memory on a slow disk or of tiny samples; -1: always the whole. A resumed run keeps what it had. */
     int64_t shuffle_window;
-    /* On a card, float32 products and convolutions may round their factors to TF32's 10 bits: quicker, and another
+    /* On a card, float32 products and convolutions may round their factors to TF32's 10 bits: faster, and other
      * mathematics. Since 0.2. */
     bool tf32;
-    bool quiet; /* note() gets only what makes the result another one than was asked for, or loses it. Since 0.2 */
-    /* JPEGs at least twice as large as asked for are decoded 2, 4 or 8 times smaller before they are resized: quicker, and
+    bool quiet; /* note() gets warnings only: the result is not as asked, or is lost. Since 0.2 */
+    /* Decode JPEGs that are at least twice as large as needed 2, 4 or 8 times smaller before resizing: faster, and
      * other values than Keras's. Since 0.2. */
     bool image_scaled;
     /* On a card: "optimizer" keeps the optimizer's state in (pinned) host memory and streams it through the card while
-     * steps run, the same numbers in less of its memory; "auto" does so where that is quicker than what the limit would ask
-     * for otherwise; NULL or "off": not at all. Since 0.2. */
+     * steps run: the same numbers in less of the card's memory. "auto" does so where that is faster than what the limit
+     * would need otherwise; NULL or "off": not at all. Since 0.2. */
     const char *offload;
     bool bucket; /* batches of sequences of similar length, each padded to one of a few lengths. Since 0.2 */
-    /* Where the random layers at a model's front (Random*) run: "graph", in the step; "workers", by the threads that make
-     * samples; NULL or "auto": by workers where `threads` leaves processors idle. The same numbers either way. cpu only.
-     * Since 0.2. */
+    /* Where the random layers at a model's front (Random*) run: "graph", in the step; "workers", by the threads that
+     * make samples; NULL or "auto": by workers where `threads` leaves processors idle. The same numbers either way. cpu
+     * only. Since 0.2. */
     const char *augment;
 } memfit_train_options;
 
@@ -153,7 +154,7 @@ typedef struct memfit_train_options {
 
 typedef struct memfit_train_result {
     size_t size;                  /* sizeof(memfit_train_result): MEMFIT_TRAIN_RESULT */
-    uint64_t planned_peak_bytes;  /* fixed + arena: what the process was promised to stay under */
+    uint64_t planned_peak_bytes;  /* fixed + arena: the process stays within it */
     uint64_t measured_peak_bytes; /* largest RssAnon + RssShmem seen */
     uint64_t arena_bytes;         /* planned */
     uint64_t arena_used_bytes;    /* end of the highest tensor range whose bytes changed */
@@ -181,9 +182,9 @@ typedef struct memfit_train_result {
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
     /* Samples made by workers (images, records). Since 0.1. */
-    double input_wait_ms;     /* mean of a step: it waited so long for samples */
+    double input_wait_ms;     /* mean of a step: how long it waited for samples */
     double input_share;       /* the same as a part of the time of all steps, 0 to 1 */
-    double decode_ms;         /* mean of a sample: one worker was busy with it so long */
+    double decode_ms;         /* mean of a sample: how long one worker was busy with it */
     uint32_t workers;         /* 0: samples needed no making */
     uint64_t input_bytes;     /* of workers and the ring of batches; part of fixed_bytes */
     int64_t skipped;          /* samples left out, as skip_bad allows */
@@ -220,7 +221,7 @@ typedef struct memfit_tune_result {
     uint32_t methods;    /* of these, timed */
     uint32_t refused;    /* methods that could not be run: they are not in the file */
     double ranked_ms;    /* of the operations with a menu: by the library's own first choice */
-    double tuned_ms;     /* by the quickest that the options allow */
+    double tuned_ms;     /* by the fastest that the options allow */
     double seconds;
     char made_by[200]; /* the card and libraries that the times hold for */
     char path[1200];   /* where they are */
@@ -230,10 +231,10 @@ typedef struct memfit_tune_result {
         .size = sizeof(memfit_tune_result)                                                                             \
     }
 
-/* Times, on a card, every method that its libraries offer for the operations of this model's step, and keeps the times in
- * options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these
- * versions of its libraries are made by them. Options: model, device, batch, precision, out, tf32; progress is told of each
- * operation (step of steps; iteration: methods timed so far), stop ends it and keeps nothing. Since 0.2. */
+/* Times, on a card, every method that its libraries offer for the operations of this model's step, and writes the times
+ * to options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these
+ * versions of its libraries use them. Options: model, device, batch, precision, out, tf32; progress gets each operation
+ * (step of steps; iteration: methods timed so far), stop ends it and keeps nothing. Since 0.2. */
 MEMFIT_API memfit_status memfit_tune(const memfit_train_options *options, memfit_tune_result *result,
                                      memfit_error *err);
 
