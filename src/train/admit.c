@@ -1,4 +1,9 @@
-/* admit.c: admission: a plan (plan_for.c), its arena, its kernels, and what they really take. */
+/*
+ * admit.c: admission: makes a plan (plan_for.c), its arena and its kernels, and measures what they really take.
+ *
+ *   plan for an assumed fixed cost -> arena, kernels, every operation once -> measure -> fits: admitted
+ *        ^------------- for the measured fixed cost, when it does not fit or saves too much ------'
+ */
 #include "train/trainer.h"
 
 #include "base/error.h"
@@ -12,28 +17,28 @@
 #include <string.h>
 
 enum {
-    /* After measuring a few pages may still be touched for the first time: of libraries, of a stack. Seen: one to three. */
+    /* Pages of libraries or of a stack that are touched for the first time after measuring. Seen: one to three. */
     SPARE_FIXED_BYTES = 28 << 10,
-    /* The same run measures some pages more or less each time: what is said to be needed suffices the next time. */
+    /* The same run measures some pages more or less each time; with this spare, what we report suffices next time. */
     SAID_SPARE_BYTES = 16 << 10,
     WARM_UP_BYTES = 64 << 10,    /* running every operation once takes less (seen: up to 24 KiB) */
-    SLOT_SPARE_BYTES = 32 << 20, /* left where a slot is taken: records come behind it */
-    STACK_BYTES = 48 << 10,      /* touched before measuring: deeper than any call of a step goes */
+    SLOT_SPARE_BYTES = 32 << 20, /* left free when a slot is taken, for the records that follow */
+    STACK_BYTES = 48 << 10,      /* touched before measuring; deeper than any call of a step */
 };
 
-/* Of the fixed cost of this plan, what another may do without: its rest, its slot. */
+/* The part of this plan's fixed cost that another plan may do without: kernels of a smaller last piece, the slot. */
 static uint64_t rest_of(const mf_trainer *t)
 {
     int64_t piece = (t->plan->batch + t->plan->pieces - 1) / t->plan->pieces;
     return (t->plan->batch % piece ? t->rest_bytes : 0) + t->slot_bytes;
 }
 
-/* The plan in force, with nothing left of what it was built to. */
+/* Takes down what was built for the plan in force, and returns the plan. */
 static mf_plan *lay_aside(mf_trainer *t)
 {
     mf_plan *plan = t->plan;
     if (plan && t->fixed_bytes > rest_of(t))
-        t->fixed_bytes -= rest_of(t); /* what the next plan may count on */
+        t->fixed_bytes -= rest_of(t); /* the fixed cost of the next plan */
     t->slot_bytes = 0;
     if (t->device)
         mf_results_destroy(t);
@@ -56,7 +61,7 @@ memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit, memfit_error *er
     return mf_trainer_plan(t, limit, t->fixed_bytes - rest_of(t), &t->next_plan, err);
 }
 
-/* The plan made ahead, if there is one for this limit; else a new one. */
+/* Takes the plan made ahead, if there is one that fits this limit; else makes a new one. */
 static memfit_status take_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, memfit_error *err)
 {
     mf_plan *ahead = t->next_plan;
@@ -78,7 +83,7 @@ static memfit_status fill_zero(void *ctx, uint32_t feed, void *address, memfit_e
     return MEMFIT_OK;
 }
 
-/* The team that fills batches; without oneDNN no operation would have started it, and the first step took memory. */
+/* Starts the team that fills batches. Without oneDNN no operation starts it, and the first step would take memory. */
 static void start_threads(void)
 {
     volatile int started = 0;
@@ -89,7 +94,8 @@ static void start_threads(void)
     }
 }
 
-/* Every operation of every phase once, on zeros: thread pools, generated code and lazily bound symbols take theirs. */
+/* Runs every operation of every phase once, on zeros: thread pools, generated code and lazily bound symbols then have
+ * their memory. */
 static memfit_status warm_up(mf_trainer *t, memfit_error *err)
 {
     start_threads();
@@ -100,12 +106,12 @@ static memfit_status warm_up(mf_trainer *t, memfit_error *err)
     return status;
 }
 
-/* What the process holds but for the arena. */
+/* What the process holds beside the arena. */
 static uint64_t beside_arena(mf_trainer *t)
 {
     uint64_t now = mf_trainer_sample(t), arena = mf_reserve_resident(&t->arena);
     if (!t->footprint->host && arena > t->arena.bytes)
-        arena = t->arena.bytes; /* what whole pages of a card add, 2 MiB each, counts as fixed */
+        arena = t->arena.bytes; /* the part of a card's last 2 MiB page that the arena does not fill counts as fixed */
     return now > arena ? now - arena : 0;
 }
 
@@ -116,7 +122,7 @@ void mf_trainer_note_start(mf_trainer *t)
         t->start_peak = now;
 }
 
-/* The same with nothing given back left over; before that, what starting took is remembered. */
+/* The same after freed memory went back to the system. Notes first what starting took. */
 static uint64_t measure_fixed(mf_trainer *t)
 {
     mf_trainer_note_start(t);
@@ -124,9 +130,10 @@ static uint64_t measure_fixed(mf_trainer *t)
     return beside_arena(t);
 }
 
-/* Pieces that leave a rest need a graph and kernels of their own for it. Without this a plan with a rest that does not
- * fit was followed by one of yet smaller pieces, past those that divide the batch and would have fitted. And the library
- * takes megabytes only to be asked about a very wide window: where there is no room for that, it is not asked. */
+/* Estimates two things before planning. A smaller last piece needs a graph and kernels of its own (rest_bytes); without
+ * this estimate a plan with such a piece that does not fit led to even smaller pieces, past those that divide the batch
+ * and would have fitted. And the library takes megabytes merely to answer about a very wide window (asking_bytes):
+ * where there is no room for that, we do not ask it. */
 static memfit_status estimate_before(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     enum { LITTLE_BYTES = 704 << 10 };
@@ -157,8 +164,8 @@ static memfit_status estimate_before(mf_trainer *t, uint64_t limit, memfit_error
     return MEMFIT_OK;
 }
 
-/* Half a step is worth nothing and leaves variables half updated. Before the first one is done nothing is lost by that,
- * nor ever where nothing is learned; later, whoever wants to stop is heard between steps (loop.c). */
+/* May a step be cut short? That leaves variables half updated, which does no harm before the first step is done, or
+ * where nothing is learned. Later the training stops between steps (loop.c). */
 static bool wants_to_stop(void *ctx)
 {
     const mf_trainer *t = ctx;
@@ -166,7 +173,7 @@ static bool wants_to_stop(void *ctx)
     return (t->mode != MF_MODE_TRAIN || !t->stepped) && o->stop && o->stop(o->ctx);
 }
 
-/* Everything that stays for the whole run, but for the arena's pages. */
+/* Makes everything that stays for the whole run, except the arena's pages. */
 static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf_trainer *, memfit_error *), void *ctx,
                                 memfit_error *err)
 {
@@ -183,10 +190,10 @@ static memfit_status make_ready(mf_trainer *t, memfit_status (*ready)(void *, mf
                              .scalars = t->arena.side};
     t->kernels_made = t->kernels_peak = 0;
     t->kernels_base = t->footprint->sample(t->device);
-    mf_dnn_cache(true); /* equal primitives share their code; the cache itself must not count as fixed cost */
+    mf_dnn_cache(true); /* equal primitives share their code; off again before the fixed cost is measured */
     void *base = (void *)(uintptr_t)t->arena.base;
     memfit_status status = mf_executor_create(t->host, t->backend, t->plan, base, &x, &t->executor, err);
-    mf_trainer_note_start(t); /* primitives that were tried and not taken are still in the cache */
+    mf_trainer_note_start(t); /* while the cache still holds primitives that were tried and not taken */
     mf_dnn_cache(false);
     if (status == MEMFIT_OK) {
         mf_trainer_find_metrics(t);
@@ -206,13 +213,13 @@ static __attribute__((noinline)) void touch_stack(void)
         deep[i] = 1;
 }
 
-/* The machine gave less than a plan wants. The limit for the next plan; 0 when there is none to try. */
+/* The machine gave less than the plan needs. Returns the limit for the next plan; 0 when there is none to try. */
 static uint64_t limit_after_refusal(mf_trainer *t, uint64_t limit, uint64_t fixed, const memfit_error *err)
 {
     uint64_t possible = mf_reserve_most(t->device), lower = possible + fixed;
     if (err->code != MEMFIT_OUT_OF_MEMORY || possible == 0)
         return 0;
-    if (lower >= limit) /* addresses were refused, not bytes */
+    if (lower >= limit) /* the system refused addresses, not bytes */
         lower = t->plan->arena_bytes / 2 + fixed;
     char was[24], is[24];
     mf_log_write(&t->log, MF_LOG_NOTE, "%s cannot be had now: planning for %s instead",
@@ -233,16 +240,15 @@ static void remember_need(mf_trainer *t)
     t->beside_need = t->fixed_bytes > t->beside_need ? t->fixed_bytes : t->beside_need;
 }
 
-/* The limit that training is held to. One that only says what the machine could still give beside this process is
- * not lower than what planning and compiling had of it: heaps keep their addresses, and under `ulimit -v` these count.
- */
+/* The limit that the training must keep. Where it was lowered to what the machine could give, it is not below what
+ * planning and compiling already took: heaps keep their addresses, and under `ulimit -v` these count. */
 static uint64_t limit_held(const mf_trainer *t, uint64_t limit, uint64_t asked)
 {
     uint64_t given = t->start_peak < asked ? t->start_peak : asked;
     return limit < asked && given > limit ? given : limit;
 }
 
-/* What the limit leaves beside the plan may hold the next inputs while a step is at work, and the whole training set. */
+/* Uses what the limit leaves beside the plan for the next inputs (slot), and for the whole training set (shelf). */
 static memfit_status take_slot(mf_trainer *t, uint64_t limit, memfit_error *err)
 {
     uint64_t taken = measure_fixed(t) + t->plan->arena_bytes + SLOT_SPARE_BYTES, shelf = 0;
@@ -256,14 +262,14 @@ static memfit_status take_slot(mf_trainer *t, uint64_t limit, memfit_error *err)
     return status;
 }
 
-/* Runs every operation once in the arena, whose pages are all there from then on, and measures what is beside it. When
- * it is plain before that the limit will not hold, nothing runs: the arena's pages must not come on top. */
+/* Runs every operation once in the arena, whose pages are all populated from then on, and measures what is beside it.
+ * If the limit cannot hold even before that, nothing runs: the arena's pages must not come on top. */
 static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memfit_error *err)
 {
     touch_stack();
-    /* What planning and compiling held goes first. The first runs take less than is kept spare. */
+    /* First give back what planning and compiling held. The first runs take less than the spare. */
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
-    if (t->kernels_peak > t->start_peak) /* what is said to be needed must pass mf_trainer_is_full the next time */
+    if (t->kernels_peak > t->start_peak) /* the limit that a refusal names must pass mf_trainer_is_full next time */
         t->start_peak = t->kernels_peak;
     const bool fits = t->fixed_bytes + t->plan->arena_bytes <= limit;
     if (t->footprint->host || !fits)
@@ -273,7 +279,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     mf_trainer_guard(t, false);
     memfit_status status = mf_reserve_populate(&t->arena, err);
     if (status == MEMFIT_OK && !t->footprint->host)
-        status = mf_reserve_pattern(&t->arena, err); /* its copies and fills are a driver's kernels */
+        status = mf_reserve_pattern(&t->arena, err); /* loads the driver's kernels for copies and fills */
     if (status == MEMFIT_OK)
         status = warm_up(t, err);
     if (status == MEMFIT_OK)
@@ -285,7 +291,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     if (status != MEMFIT_OK)
         return status;
     t->fixed_bytes = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error();
-    if (!t->footprint->host) /* modules and records came only now */
+    if (!t->footprint->host) /* modules and records exist only now */
         remember_need(t);
     if (t->start_peak > limit_held(t, limit, asked)) /* a small model's planning can take more than its training */
         return mf_fail(err, MEMFIT_DOES_NOT_FIT, "planning and compiling took more than the limit");
@@ -294,7 +300,7 @@ static memfit_status measure(mf_trainer *t, uint64_t limit, uint64_t asked, memf
     return MEMFIT_OK;
 }
 
-/* What is said to be planned: with spare for the next run, and not less than a plan that was tried and dropped took. */
+/* The planned figure to report: with spare for the next run, and not less than a plan that was tried and dropped. */
 static void say_planned(mf_trainer *t, bool again)
 {
     uint64_t most = t->limit_bytes - t->plan->arena_bytes, said = t->fixed_bytes + SAID_SPARE_BYTES;
@@ -313,13 +319,13 @@ typedef struct admission {
     void *ctx;
     bool again;            /* another plan for a model that runs */
     uint64_t base;         /* the process before there is a plan */
-    bool fits;             /* of the plan that was built last */
-    uint64_t search_bytes; /* what finding the first plan took */
+    bool fits;             /* the plan that was built last */
+    uint64_t search_bytes; /* what the search for the first plan took */
 } admission;
 
-/* What to assume of the fixed cost of a plan, with nothing measured yet: first that there is none, and where the plan
- * that results would not leave its own kernels room, what those are expected to take. That is from above: when no plan
- * is possible so, with less of it. Ends with the trainer's plan, and what it was made for. */
+/* Makes the first plan, with nothing measured yet, and returns the fixed cost it assumed. First assume no kernels. If
+ * the resulting plan would leave its own kernels no room, assume their estimate, which is from above; if no plan is
+ * possible then, assume less and less of it. */
 static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *err)
 {
     mf_trainer *t = a->t;
@@ -338,13 +344,13 @@ static memfit_status first_plan(admission *a, uint64_t *assumed, memfit_error *e
         if (status != MEMFIT_DOES_NOT_FIT)
             return status;
     }
-    if (!t->footprint->host) /* what others see of a card's memory is there before it is measured */
+    if (!t->footprint->host) /* on a card a plan that is tried takes memory before it is measured */
         return status;
     *assumed = least;
     return take_plan(t, a->limit, least, err);
 }
 
-/* The device gave less than the plan in force wants: the next plan is made for what it can give. */
+/* The device gave less than the plan in force needs: makes the next plan for what it can give. */
 static memfit_status plan_for_less(admission *a, uint64_t assumed, memfit_error *err)
 {
     mf_trainer *t = a->t;
@@ -357,14 +363,14 @@ static memfit_status plan_for_less(admission *a, uint64_t assumed, memfit_error 
     return take_plan(t, a->limit, assumed, err);
 }
 
-/* The arena, the kernels and everything else a plan needs, and what it takes then. Memory may be refused when addresses
- * are reserved, or when pages are to lie behind them. */
+/* Makes the arena, the kernels and everything else a plan needs, and measures what they take. The system may refuse
+ * memory when addresses are reserved, or when they are populated with pages. */
 static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
 {
     mf_trainer *t = a->t;
     memfit_status status;
     for (;;) {
-        measure_fixed(t); /* what planning left must not lie below what compiling takes */
+        measure_fixed(t); /* gives back what planning left, so that it does not add to what compiling takes */
         status = mf_reserve(t->device, t->plan->arena_bytes, &t->arena, err);
         bool refused = status == MEMFIT_OUT_OF_MEMORY;
         if (status == MEMFIT_OK) {
@@ -383,7 +389,7 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
             return status;
     }
     if (status == MEMFIT_DOES_NOT_FIT) {
-        t->fixed_bytes = a->base + t->footprint->fixed(t->plan); /* not measured: from above */
+        t->fixed_bytes = a->base + t->footprint->fixed(t->plan); /* not measured: an estimate from above */
         a->fits = false;
         return assumed < t->fixed_bytes ? MEMFIT_OK : status;
     }
@@ -391,7 +397,7 @@ static memfit_status build(admission *a, uint64_t assumed, memfit_error *err)
     return status;
 }
 
-/* The plan that was built is withdrawn, and one for another fixed cost built, or the one laid aside. */
+/* Withdraws the plan that was built, and builds one for another fixed cost, or the one laid aside. */
 static memfit_status build_again(admission *a, uint64_t assumed, mf_plan *aside, memfit_error *err)
 {
     mf_trainer_withdraw(a->t);
@@ -402,9 +408,9 @@ static memfit_status build_again(admission *a, uint64_t assumed, mf_plan *aside,
     return status == MEMFIT_OK ? build(a, assumed, err) : status;
 }
 
-/* The plan in force fits, but squeezes for bytes that are not needed. Is there a quicker one with them? It is looked for beside
- * the one that is built, in what the limit leaves, and becomes next_plan: kernels that are dropped leave holes, so that for
- * the same plan once more, or one that is hardly better, what fitted may fit no longer. */
+/* The plan in force fits, but saves bytes that it need not save. Is there a faster one that uses them? We search beside
+ * the plan that is built, in what the limit leaves, and put the result into next_plan. We do not rebuild for the same
+ * plan, or for one that is hardly better: dropped kernels leave holes, and what fitted may fit no longer. */
 static bool finds_quicker(admission *a, uint64_t fixed)
 {
     enum { ASKED_BYTES = 256 << 10 }; /* the library's descriptions, while it is asked for workspaces */
@@ -413,26 +419,26 @@ static bool finds_quicker(admission *a, uint64_t fixed)
     memfit_error failed;
     if (mf_trainer_sample(t) + a->search_bytes * 5 / 4 + ASKED_BYTES + t->footprint->error() > a->limit)
         return false;
-    t->plan = NULL; /* else a search has all the room it wants */
+    t->plan = NULL; /* with a plan in force the search would not be bounded */
     bool quicker = mf_trainer_plan(t, a->limit, fixed, &other, &failed) == MEMFIT_OK &&
                    other->time_us < built->time_us * 0.98 && other->numerics <= built->numerics;
     t->plan = built;
     if (!quicker)
         mf_plan_destroy(other);
     t->next_plan = quicker ? other : NULL;
-    const uint64_t now = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error(); /* the search left holes, too */
+    const uint64_t now = measure_fixed(t) + SPARE_FIXED_BYTES + t->footprint->error(); /* the search left holes too */
     t->fixed_bytes = now > t->fixed_bytes ? now : t->fixed_bytes;
     a->fits = t->fixed_bytes + t->plan->arena_bytes <= limit_held(t, a->limit, a->asked);
     return quicker;
 }
 
 /*
- * What a plan takes beside its arena is known when its kernels are made, and differs from plan to plan (a batch in pieces
- * with a rest has more kernels). So a plan is built and measured; when it does not fit, or had to squeeze for bytes that
- * are not needed, the next one is made for what was measured. That is right but for what changed with it (oneDNN 3.2
- * keeps the code of dropped convolutions: 56 to 100 KiB): where it is not, the first plan is taken after all, or, when
- * that did not fit either, one with as much again to spare. A plan that fits is laid aside meanwhile: to search for it
- * once more there may be no room.
+ * What a plan takes beside its arena is known only when its kernels exist, and differs from plan to plan (a smaller
+ * last piece has kernels of its own). So build a plan and measure it. If it does not fit, or saves bytes that it need
+ * not save, make the next plan for the measured fixed cost. That plan may still take more than measured (oneDNN 3.2
+ * keeps the code of dropped convolutions: 56 to 100 KiB). If it then does not fit, return to the first plan, or, when
+ * that did not fit either, make one with twice the growth to spare. A plan that fits is laid aside meanwhile, because
+ * there may be no room to search for it again.
  */
 static memfit_status admit(admission *a, memfit_error *err)
 {
@@ -444,7 +450,7 @@ static memfit_status admit(admission *a, memfit_error *err)
     if (status == MEMFIT_OK)
         status = build(a, assumed, err);
     const uint64_t rest = status == MEMFIT_OK ? rest_of(t) : 0;
-    /* A driver does not give back all that records took: on a card another plan must be worth it. */
+    /* A driver does not give back all that records took, so on a card another plan must be worth it. */
     const uint64_t little = t->footprint->host ? WARM_UP_BYTES : a->limit / 32;
     const bool wasteful =
         !a->again && status == MEMFIT_OK && mf_trainer_is_squeezed(t->plan) && assumed + rest > t->fixed_bytes + little;
@@ -466,7 +472,7 @@ static memfit_status admit(admission *a, memfit_error *err)
     return build_again(a, truth + 2 * grown + WARM_UP_BYTES, NULL, err);
 }
 
-/* On a card: with the context as it stands; modules and records from above, by the smallest plan. */
+/* The same on a card: the context as measured; modules and records of the smallest plan, estimated from above. */
 static memfit_status estimate_need_of_card(mf_trainer *t, memfit_error *err)
 {
     mf_plan *plan = NULL;
@@ -483,7 +489,7 @@ static memfit_status estimate_need_of_card(mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* A limit that suffices for the smallest plan, where no plan came to be measured: its kernels from above. */
+/* A limit that suffices for the smallest plan, where no plan could be measured; kernels are estimated from above. */
 static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
 {
     if (!t->footprint->host)
@@ -512,32 +518,32 @@ static memfit_status estimate_need(mf_trainer *t, memfit_error *err)
     }
     mf_plan_destroy(plan);
     if (status == MEMFIT_DOES_NOT_FIT && !t->planning.refused_bytes && !t->guard.refused_bytes)
-        t->least_need = err->requested_bytes + fixed.making_bytes + graphs / 3 * 2; /* many products lay so far above */
+        t->least_need = err->requested_bytes + fixed.making_bytes + graphs / 3 * 2; /* seen with many products */
     return status == MEMFIT_DOES_NOT_FIT ? MEMFIT_OK : status;
 }
 
-/* Why nothing fits, with a limit that would do. */
+/* Explains why nothing fits, and names a limit that would do. */
 static memfit_status explain_refusal(admission *a, memfit_error *err)
 {
     mf_trainer *t = a->t;
-    const uint64_t search = t->least_need && t->least_recomputes ? t->search_need : 0; /* to be found again */
-    const bool unasked = t->planning_need && t->asking_bytes; /* what a plan takes could not even be asked */
+    const uint64_t search = t->least_need && t->least_recomputes ? t->search_need : 0; /* to find that plan again */
+    const bool unasked = t->planning_need && t->asking_bytes; /* there was no room to ask the library */
     memfit_status status = t->least_need || t->kernels_need || unasked ? MEMFIT_OK : estimate_need(t, err);
     if (status != MEMFIT_OK)
         return status;
-    const bool known = t->least_need || t->kernels_need; /* else planning could not go on to find it */
+    const bool known = t->least_need || t->kernels_need; /* otherwise planning stopped before it found the need */
     uint64_t need = t->least_need > t->kernels_need ? t->least_need : t->kernels_need;
     need = (known ? need : t->planning_need) + 2 * WARM_UP_BYTES;
     need = need < search ? search : need;
-    /* With more memory another plan is chosen first, whose kernels differ; a card's context does not. */
+    /* With more memory memfit takes another plan first, whose kernels differ; a card's context does not. */
     uint64_t differs = t->footprint->host || need < a->base ? need : need - a->base;
     need += known ? differs / 32 : 0;
     need += known && t->footprint->host ? t->beside_need / 16 : 0; /* holes in the heap differ from run to run */
     const uint64_t alone = measure_fixed(t);
     const uint64_t kernel = mf_dnn_compiles() || !t->footprint->host ? MF_KERNEL_BYTES : WARM_UP_BYTES;
-    if (need < alone) /* there was no room to find out anything */
+    if (need < alone) /* there was no room to find out */
         need = alone + alone / 8 + 2 * kernel;
-    if (need <= a->limit) /* what was thought to suffice did not: kernels that are gone left holes */
+    if (need <= a->limit) /* the estimate did not suffice: dropped kernels left holes */
         need = a->limit + a->limit / 8 + kernel;
     char took[24], text[24], where[200] = "";
     const char *tail = strchr(err->message, ';'); /* "; the hungriest operation is in layer ..." */
@@ -571,7 +577,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
     a.base = measure_fixed(t);
     memfit_status status = MEMFIT_OK;
     if (a.again)
-        t->start_peak = 0; /* nothing is started anew */
+        t->start_peak = 0; /* the process does not start again */
     else
         status = estimate_before(t, limit, err);
     if (status == MEMFIT_OK)
@@ -582,7 +588,7 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit,
         t->limit_bytes = limit_held(t, a.limit, a.asked);
         say_planned(t, a.again);
         if (a.again)
-            t->measured_peak = 0; /* what was seen before belongs to the plan that is gone */
+            t->measured_peak = 0; /* samples so far belong to the plan before */
         return mf_trainer_take_cache(t, err);
     }
     if (status == MEMFIT_OK)

@@ -28,7 +28,7 @@ const mf_footprint mf_footprint_cpu = {sample_process, mf_host_trim, mf_os_count
 
 /* ---- a card's memory ------------------------------------------------------------------------------------------ */
 
-/* Where the device knows no figure of this process (NVML in some containers, a part of a card): what is taken by all. */
+/* Where the device has no figure for this process (NVML in some containers, a part of a card): what all hold. */
 static uint64_t sample_device(mf_device *device)
 {
     uint64_t own = device && device->table->own_bytes ? device->table->own_bytes(device) : 0, total, free_bytes;
@@ -37,7 +37,7 @@ static uint64_t sample_device(mf_device *device)
     return total - free_bytes;
 }
 
-/* Modules, the libraries' code and captured steps, from above: on an H200 2 MiB (S1) to 17 (ResNet50), 8 to 15 KiB a step. */
+/* Modules, libraries' code and captured steps, from above. On an H200 2 MiB (S1) to 17 (ResNet50), 8 to 15 KiB a step. */
 static uint64_t fixed_on_card(const mf_plan *plan)
 {
     enum { LEAST_BYTES = 4 << 20, STEP_BYTES = 16 << 10 };
@@ -47,8 +47,8 @@ static uint64_t fixed_on_card(const mf_plan *plan)
     return LEAST_BYTES + steps * STEP_BYTES;
 }
 
-/* A driver takes its memory in pieces of 2 MiB, some of them when a run is long under way: up to three more than were there
- * after everything had run were seen. They are planned for. */
+/* A driver takes its memory in pieces of 2 MiB, some of them long after the start: after everything had run once, up to
+ * three more were seen. We plan for them. */
 static uint64_t late_pieces(void)
 {
     enum { PIECES = 3, PIECE_BYTES = 2 << 20 };

@@ -8,8 +8,8 @@
 #include "ops/cpu/cpu_fixed.h"
 #include "ops/cpu/dnn/onednn.h"
 
-/* What the kernels from `first` on keep, by their kinds or as those before did (`took` all together), and what making one
- * of them takes at most. */
+/* What the kernels from `first` on will keep, by their kinds or as those before them did (`took` all together).
+ * *making: the most that making one of them takes. */
 static uint64_t rest_bytes(const mf_plan *plan, uint64_t first, uint64_t took, uint64_t *making)
 {
     mf_cpu_seen seen = {{0}};
@@ -38,7 +38,7 @@ static uint64_t next_kernel_bytes(const mf_trainer *t)
     return 0;
 }
 
-/* What the process holds before `spare` bytes come on top; where that is too much, without what the library's cache has. */
+/* What the process holds. If `spare` bytes more would be too much, drops the library's cache first. */
 static uint64_t held_beside(mf_trainer *t, uint64_t spare)
 {
     uint64_t held = t->footprint->sample(t->device);
@@ -57,8 +57,8 @@ bool mf_trainer_has_room(void *ctx, const mf_graph *graph, const mf_op *op)
     return !t->footprint->host || held_beside(t, spare) + spare <= t->limit_asked;
 }
 
-/* Kernels alone, before any page of the arena is there, can be more than the limit. Asked before each one is made; those
- * that were tried and not taken, which the library's cache still holds, go first. */
+/* Kernels alone can take more than the limit, before the arena has a page. Called before each kernel is made; first
+ * drops those that were tried and not taken, which the library's cache still holds. */
 bool mf_trainer_is_full(void *ctx)
 {
     mf_trainer *t = ctx;
@@ -74,11 +74,12 @@ bool mf_trainer_is_full(void *ctx)
     }
     const uint64_t took = held > t->kernels_base ? held - t->kernels_base : 0;
     t->kernels_need = held + rest_bytes(t->plan, t->kernels_made - 1, took, &making);
-    const uint64_t all = t->kernels_base + t->footprint->fixed(t->plan); /* the first ones may say little of the rest */
+    const uint64_t all =
+        t->kernels_base + t->footprint->fixed(t->plan); /* the first kernels may say little about the others */
     t->kernels_need = all > t->kernels_need ? all : t->kernels_need;
     t->beside_need = t->kernels_need > t->beside_need ? t->kernels_need : t->beside_need;
     making += t->footprint->error();
-    uint64_t later = t->plan->arena_bytes; /* and what is made when the kernels are */
+    uint64_t later = t->plan->arena_bytes; /* the arena, and what is made after the kernels */
     if (t->options->out || t->options->checkpoint)
         later += mf_cpu_writer_bytes(t->plan->phases[0].graph->variable_count);
     t->kernels_need += later > making ? later : making;

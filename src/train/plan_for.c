@@ -9,15 +9,14 @@
 
 enum { ANSWER_BYTES = 512 << 10 };
 
-/* The limit holds while planning too: a search may have what it leaves beside the process. With less than ANSWER_BYTES
- * not even a small model's refusal could say what would suffice. */
+/* The limit holds while planning too: a search may take what the limit leaves beside the process. It always gets
+ * ANSWER_BYTES: with less, not even a small model's refusal could say what would suffice. */
 void mf_trainer_planning_room(mf_trainer *t, uint64_t limit)
 {
     uint64_t now = t->footprint->sample(t->device) + t->footprint->error() + t->asking_bytes;
     uint64_t room = limit > now ? limit - now : 0;
-    room -= room / 12; /* holes in the heap */
-    if (t->plan ||
-        !t->footprint->host) /* a plan in force holds more than the next one may: it goes when that is there */
+    room -= room / 12;                  /* holes in the heap */
+    if (t->plan || !t->footprint->host) /* a plan in force holds more than the next may; it goes once that is made */
         room = UINT64_MAX / 2;
     t->planning.limit_bytes = t->planning.live_bytes + (room > ANSWER_BYTES ? room : ANSWER_BYTES);
     t->planning.peak_bytes = t->planning.live_bytes;
@@ -33,8 +32,8 @@ static uint64_t stored_weight_bytes(const mf_model *model)
     return bytes;
 }
 
-/* Planning was cut off: what would have sufficed is not known, but that the weights and what was asked for last must have
- * room. */
+/* Planning was cut off, so nobody knows what would have sufficed; but at least the weights, or the request that was
+ * refused, must have room. */
 memfit_status mf_trainer_refuse_planning(mf_trainer *t, memfit_error *err)
 {
     uint64_t now = t->footprint->sample(t->device), search = t->planning.peak_bytes - t->planning.live_bytes;
@@ -49,15 +48,15 @@ bool mf_trainer_is_squeezed(const mf_plan *plan)
     return plan->recomputed_ops > 0 || plan->pieces > 1 || plan->chunks > 1 || plan->validation_split;
 }
 
-/* What the run's options say of offload, where the device's memory is not the host's. */
+/* Do the run's options ask for this kind of offload, on a device whose memory is not the host's? */
 static bool offload_is(const mf_trainer *t, const char *word)
 {
     return !t->device->reachable && t->mode == MF_MODE_TRAIN && t->options->offload &&
            strcmp(t->options->offload, word) == 0;
 }
 
-/* --offload auto: where the limit asks for something anyway, the optimizer's state in host memory may be the quickest
- * way. *plan is the better of the two. */
+/* --offload auto: where the plan must save memory anyway, keeping the optimizer's state in host memory may be the
+ * fastest way. Leaves the better of the two in *plan. */
 static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **plan, memfit_status status,
                                  memfit_error *err)
 {
@@ -78,13 +77,13 @@ static memfit_status try_offload(mf_trainer *t, mf_plan_options *p, mf_plan **pl
     if (second == MEMFIT_OK)
         mf_plan_destroy(other);
     else if (second == MEMFIT_DOES_NOT_FIT && status == second)
-        kept = failed; /* it needs less */
+        kept = failed; /* the plan with offload needs less */
     p->offload = false;
     *err = kept;
     return status;
 }
 
-/* May the training set stay on the device? Without a limit its free memory is left alone; what is made is made anew. */
+/* May the training set stay on the device? Only under a limit, and only if no sample is made (decoded, augmented). */
 static bool may_keep(const mf_trainer *t)
 {
     bool may = t->options->memory_bytes && !t->device->reachable && t->mode == MF_MODE_TRAIN && !t->graphs.length_count;
@@ -135,10 +134,10 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
     }
     mf_trainer_planning_room(t, limit > 1 ? limit : t->limit_asked);
     memfit_status status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
-    if (t->planning.refused_bytes || t->guard.refused_bytes) { /* cut short somewhere, found a plan or not */
+    if (t->planning.refused_bytes || t->guard.refused_bytes) { /* cut short, whether it found a plan or not */
         mf_plan *found = status == MEMFIT_OK ? *plan : NULL;
         uint64_t search = (t->planning.peak_bytes - t->planning.live_bytes + t->guard.refused_bytes) * 3 / 2;
-        search += t->footprint->sample(t->device); /* it would have gone on */
+        search += t->footprint->sample(t->device);
         t->search_need = search > t->search_need ? search : t->search_need;
         p.recompute = MF_RECOMPUTE_OFF;
         t->footprint->trim();
@@ -146,26 +145,26 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
         if (status == MEMFIT_OK) {
             mf_plan_destroy(found);
-        } else if (found) { /* in spite of it; and it fits */
+        } else if (found) { /* the search was cut short, but its plan fits */
             *plan = found;
             status = MEMFIT_OK;
         }
     }
-    if (mf_trainer_was_refused(t, status) && limit > 1) { /* whatever there is room to look at */
+    if (mf_trainer_was_refused(t, status) && limit > 1) { /* try only what there is room to look at */
         p.pass_over = true;
         t->footprint->trim();
         mf_trainer_planning_room(t, limit);
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     if (status == MEMFIT_DOES_NOT_FIT && limit > 1 && !t->footprint->host) {
-        /* What is alive beside an operation was not looked at when its workspace was chosen: the smallest ones may do. */
+        /* Workspaces were chosen without looking at what else is alive; the smallest ones may fit. */
         p.least_workspace = true;
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     status = try_offload(t, &p, plan, status, err);
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
-    if (t->refused_us) { /* the answer is there: a plan, or why there is none */
+    if (t->refused_us) { /* the answer to a refusal is ready: a plan, or why there is none */
         uint64_t took = mf_os_now_us() - t->refused_us;
         t->answer_us = took > t->answer_us ? took : t->answer_us;
         t->refused_us = 0;
