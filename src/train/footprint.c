@@ -37,7 +37,7 @@ static uint64_t sample_device(mf_device *device)
     return total - free_bytes;
 }
 
-/* Modules, libraries' code and captured steps, from above. On an H200 2 MiB (S1) to 17 (ResNet50), 8 to 15 KiB a step. */
+/* Modules, library code and captured steps, from above. On an H200 2 MiB (S1) to 17 (ResNet50), 8 to 15 KiB a step. */
 static uint64_t fixed_on_card(const mf_plan *plan)
 {
     enum { LEAST_BYTES = 4 << 20, STEP_BYTES = 16 << 10 };

@@ -22,7 +22,7 @@
 
 /* ---- what goes to disk while running ------------------------------------------------------------------------ */
 
-/* A full disk must not cost what was learned: it is said, training goes on, and the call fails at its end. */
+/* A full disk must not cost the training: note it, go on, and fail at the end of the call. */
 static void go_on_without(mf_run *r, const memfit_error *failed, const char *what)
 {
     r->late = *failed;
@@ -62,7 +62,7 @@ static void write_logs(mf_run *r)
     go_on_without(r, &failed, "without logs");
 }
 
-/* Whatever ended the run, its trace is complete. */
+/* Completes the trace, whatever ended the run. */
 static void close_trace(mf_run *r)
 {
     if (!r->trace)
@@ -73,7 +73,7 @@ static void close_trace(mf_run *r)
         r->late = failed;
 }
 
-/* Before hours are spent: can these files be written at all? */
+/* Checks before hours are spent that these files can be written. */
 static memfit_status can_be_written(const char *path, memfit_error *err)
 {
     return path ? mf_os_raw_probe(path, err) : MEMFIT_OK;
@@ -81,7 +81,7 @@ static memfit_status can_be_written(const char *path, memfit_error *err)
 
 /* ---- steps ------------------------------------------------------------------------------------------------ */
 
-/* A card's figures come from NVML, which allocates: that is no step's doing. */
+/* A card's figures come from NVML, which allocates; that does not count as a step's allocation. */
 static uint64_t sample(mf_run *r)
 {
     const memfit_train_options *o = r->trainer.options;
@@ -141,7 +141,7 @@ static bool is_averages_turn(const mf_trainer *t, uint64_t iteration)
     return every && (iteration / (group ? group : 1) + 1) % every == 0;
 }
 
-/* A sample that cannot be made is told before the step begins: what is done until here is kept where a checkpoint is. */
+/* A sample that cannot be made fails before the step begins; a checkpoint keeps the steps until here. */
 static memfit_status wait_for_input(mf_run *r, int64_t count, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -194,7 +194,7 @@ static memfit_status one_step(mf_run *r, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* The caller wants to stop: what is done is kept where a checkpoint is. */
+/* The caller wants to stop: writes the checkpoint, if there is one. */
 static memfit_status interrupted(mf_run *r, memfit_error *err)
 {
     const memfit_train_options *o = r->trainer.options;
@@ -206,7 +206,7 @@ static memfit_status interrupted(mf_run *r, memfit_error *err)
                    o->checkpoint);
 }
 
-/* Samples kept in memory go first; where that suffices the plan stays. */
+/* Drops the samples kept in memory first; if that suffices, the plan stays. */
 static memfit_status go_below(mf_run *r, uint64_t limit, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -218,7 +218,7 @@ static memfit_status go_below(mf_run *r, uint64_t limit, memfit_error *err)
     return mf_trainer_take_cache(t, err);
 }
 
-/* What the caller wants now: that it ends, another limit. Asked between steps and between batches of validation. */
+/* Asks the caller, between steps and between batches of validation: should it stop, has the limit changed? */
 static memfit_status obey(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -231,12 +231,12 @@ static memfit_status obey(mf_run *r, memfit_error *err)
         mf_run_in_steps(r, false);
         memfit_status status = go_below(r, limit, err);
         mf_run_in_steps(r, true);
-        if (o->allocation_count) /* planning anew is no step */
+        if (o->allocation_count) /* planning again is not part of a step */
             r->allocations_between += o->allocation_count(o->ctx) - before;
         return status;
     }
     if (limit && limit < t->limit_bytes)
-        t->limit_bytes = limit; /* the plan holds it as it is */
+        t->limit_bytes = limit; /* the present plan fits it */
     return MEMFIT_OK;
 }
 
@@ -282,7 +282,7 @@ static void after_epoch(mf_run *r)
                      : t->state.loss_weight > 0 ? t->state.loss_sum / t->state.loss_weight
                                                 : INFINITY;
     if (o->keep_best && o->out && watched < t->state.kept && write_best(r))
-        t->state.kept = watched; /* not written: the next one that is better than what is there is */
+        t->state.kept = watched; /* after a failed write the next better one is written */
     if (watched < t->state.best) {
         t->state.waited = 0;
         t->state.best = watched;
@@ -301,10 +301,10 @@ static void after_epoch(mf_run *r)
 static memfit_status finish_epoch(mf_run *r, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
-    /* Cut short by a number of steps: whoever resumes has the rest of the epoch before him. */
+    /* Cut short by a number of steps: the resumed run does the rest of the epoch. */
     bool whole = t->state.position >= (uint64_t)t->train_samples;
     bool save = t->options->checkpoint && t->options->save_freq == 0;
-    memfit_status status = mf_results_get(t, err); /* an epoch's figures are those of all its steps */
+    memfit_status status = mf_results_get(t, err); /* an epoch's figures include all its steps */
     if (status == MEMFIT_OK)
         status = mf_run_clock_read(r, true, err);
     if (status != MEMFIT_OK)
@@ -373,8 +373,8 @@ static memfit_status all_epochs(mf_run *r, memfit_error *err)
     return status;
 }
 
-/* The best weights of the run that is gone on from count only where they are: in --out, byte for byte as they were
- * written. Any other file there is replaced by the first epoch's end. */
+/* The best weights of the resumed run count only if --out still holds them, byte for byte as they were written.
+ * Otherwise the end of the first epoch replaces the file. */
 static void find_best(mf_run *r)
 {
     mf_trainer *t = &r->trainer;
@@ -389,8 +389,8 @@ static void find_best(mf_run *r)
                      "the best weights so far are not in %s: from here on the best that follow go there", o->out);
 }
 
-/* The trained model. Where the disk is full after all the training, it goes to the folder for temporary files, and err
- * says so; pipes and devices are let be. */
+/* Writes the trained model. If the disk is full, it goes to the folder for temporary files, and err says so; not for
+ * pipes and devices. */
 static memfit_status save_out(mf_run *r, memfit_error *err)
 {
     const char *out = r->trainer.options->out, *slash = strrchr(out, '/');
@@ -399,7 +399,7 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
     err = err ? err : &own;
     memfit_status status = mf_checkpoint_write(r->checkpoint, out, false, err);
     if (status != MEMFIT_IO || mf_os_is_stream(out) || !mf_os_temporary_folder(path, sizeof path))
-        return status; /* a folder of its own: nobody else can have put a link there */
+        return status; /* a folder of its own, so that nobody else can have put a link there */
     size_t n = strlen(path);
     int m = snprintf(path + n, sizeof path - n, "/%s", slash ? slash + 1 : out);
     if (m < (int)(sizeof path - n) && mf_checkpoint_write(r->checkpoint, path, false, &failed) == MEMFIT_OK) {
@@ -412,7 +412,7 @@ static memfit_status save_out(mf_run *r, memfit_error *err)
     return status;
 }
 
-/* The device failed and took with it what was learned since the last file: where that is. */
+/* The device failed, and the training since the last file is lost: says where that file is. */
 static void say_what_is_kept(const mf_run *r, memfit_error *err)
 {
     const memfit_train_options *o = r->trainer.options;

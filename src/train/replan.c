@@ -10,7 +10,7 @@
 #include "train/results.h"
 #include "train/train_state.h"
 
-/* The limit cannot be kept: what was learned is saved (when a checkpoint is asked for), and err says where. */
+/* The limit cannot be kept: writes the checkpoint, if there is one, and err says where. */
 static memfit_status stop_for_limit(mf_run *r, uint64_t limit, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;
@@ -31,7 +31,7 @@ static memfit_status stop_for_limit(mf_run *r, uint64_t limit, memfit_error *err
     return status;
 }
 
-/* Gives the arena back and goes on in another plan, or, when that fails after all, returns to the old one. */
+/* Gives the arena back and goes on in another plan; if that fails, returns to the old one. */
 static memfit_status change_plan(mf_run *r, uint64_t limit, unsigned char *space, memfit_error *err)
 {
     mf_trainer *t = &r->trainer;

@@ -64,7 +64,7 @@ memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
     return MEMFIT_OK;
 }
 
-/* Files that are replaced or added to while running: only now, when nothing can refuse the run any more. */
+/* Opens files that the run replaces or appends to: only now, when nothing can refuse the run any more. */
 static memfit_status open_logs(mf_run *r, memfit_error *err)
 {
     const mf_trainer *t = &r->trainer;
@@ -109,7 +109,7 @@ static void first_state(mf_trainer *t)
         float v;
         memcpy(&v, rate->data, 4);
         t->rate_stored = v > 0;
-        if (t->rate_stored) /* what a plateau left of it; a checkpoint has the factor, and what it began with */
+        if (t->rate_stored) /* reduced by a plateau; a checkpoint has the factor, and the rate it began with */
             t->schedule.initial = t->resumed.rate > 0 ? t->resumed.rate : (double)v;
     }
 }
@@ -177,7 +177,7 @@ static size_t stem_length(const char *path)
     return n > 3 && ends_in(path, ".h5") ? n - 3 : n > 5 && ends_in(path, ".hdf5") ? n - 5 : n;
 }
 
-/* Keras 3 reads few archives of Keras 2, whoever wrote them last: said before the user finds out by accident. */
+/* Keras 3 reads few archives of Keras 2, whoever wrote them last: tells the user before it happens. */
 static void say_old_form(const mf_trainer *t)
 {
     const char *version = t->model->keras_version;
@@ -189,7 +189,7 @@ static void say_old_form(const mf_trainer *t)
                      version);
 }
 
-/* A file goes back as it came, and Keras tells by the name what to expect: said before hours are spent. */
+/* A file goes back in the form it came in, and Keras goes by its name: refuses a wrong name before hours are spent. */
 static memfit_status check_out_name(const mf_trainer *t, memfit_error *err)
 {
     const char *out = t->options->out;
@@ -247,7 +247,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         status = check_out_name(t, err);
     if (status == MEMFIT_OK)
         status = mf_trainer_say_precision(t, err);
-    if (mf_trainer_was_refused(t, status)) /* admission will say what is missing */
+    if (mf_trainer_was_refused(t, status)) /* admission then says what is missing */
         status = MEMFIT_OK;
     if (status == MEMFIT_OK && options->trace) {
         status = mf_run_trace_create(t->host, options->trace, &r->trace, err);
@@ -326,7 +326,7 @@ void mf_run_in_steps(const mf_run *r, bool running)
         r->trainer.options->in_steps(r->trainer.options->ctx, running);
 }
 
-/* Asking for the processor time costs a microsecond or two: not for steps that take ten. */
+/* Asking for the processor time costs a microsecond or two: too much for steps that take ten. */
 mf_run_clock mf_run_clock_start(const mf_run *r)
 {
     uint32_t last = (r->time_next + MF_RUN_MOST_TIMES - 1) % MF_RUN_MOST_TIMES;
@@ -369,7 +369,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of the times that were taken: those that were not are 0 and sort to the front. */
+/* The median of the times that were taken; the others are 0 and sort to the front. */
 static double median_ms(float *times, uint32_t count)
 {
     qsort(times, count, sizeof *times, by_value);
@@ -436,7 +436,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
         out->metrics[i] = r->values[i];
         out->val_metrics[i] = r->val_values[i];
     }
-    /* The first step pays for cold caches; the median does not care. */
+    /* The first step has cold caches; the median ignores it. */
     out->step_ms = median_ms(r->times, r->time_count);
     out->step_cpu_ms = median_ms(r->cpu_times, r->time_count);
     if (r->training_us > 0)

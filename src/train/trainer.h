@@ -28,7 +28,7 @@ typedef struct mf_metric_view {
     mf_metric_attr attr;
 } mf_metric_view;
 
-/* What a checkpoint says of the run it is from. Options that are not given again stay as they were. */
+/* What a checkpoint says about its run. Options that are not given again stay as they were. */
 typedef struct mf_resumed {
     bool known;            /* it is a checkpoint */
     int64_t pieces;        /* of a batch; 0: free */
@@ -40,14 +40,14 @@ typedef struct mf_resumed {
     int64_t block, window; /* of a block shuffle; 0: the whole was shuffled */
     bool bucket;           /* batches were of similar length */
     const char *precision; /* given by an option, or NULL */
-    uint64_t made_by;      /* as the trainer's; 0: not known */
+    uint64_t made_by;      /* like the trainer's; 0: not known */
     uint64_t epoch;        /* the one it is in */
     uint64_t position;     /* in it: samples done */
 } mf_resumed;
 
-/* How the host learns what steps left (results.h). */
+/* How the host reads what steps left (results.h). */
 typedef struct mf_results {
-    bool at_once;        /* each step is read before the next begins */
+    bool at_once;        /* the host reads each step before the next begins */
     unsigned char *slot; /* else: what arrives, in host memory that the device writes; behind it, what is put */
     uint64_t bytes;
     mf_event arrived;
@@ -61,10 +61,10 @@ enum { MF_KERNEL_BYTES = 704 << 10 }; /* making one kernel, at most */
 
 typedef struct mf_trainer {
     const memfit_train_options *options;
-    const memfit_host *host; /* all that is taken: `guard`'s */
-    mf_limit_host guard;     /* while starting the process stays within its limit: see mf_trainer_guard */
+    const memfit_host *host; /* for everything: `guard`'s */
+    mf_limit_host guard;     /* keeps the process within its limit while it starts: see mf_trainer_guard */
     uint64_t guard_bytes;
-    mf_limit_host loading; /* of model, data and class weights: see mf_trainer_set_room */
+    mf_limit_host loading; /* for model, data and class weights: see mf_trainer_set_room */
     mf_log log;
     mf_mode mode; /* TRAIN, EVALUATE or PREDICT */
     uint64_t limit_bytes;
@@ -74,7 +74,7 @@ typedef struct mf_trainer {
     mf_backend *backend;
     mf_team team; /* of its operations, from opening to closing */
     mf_cost_source cost;
-    mf_method_times *times; /* of memfit tune, in place of the backend's own; NULL: none */
+    mf_method_times *times; /* of memfit tune, instead of the backend's own; NULL: none */
     mf_timed_source timed;
     uint64_t made_by; /* a hash of what computes: device, libraries, times */
     mf_model_graphs graphs;
@@ -82,43 +82,43 @@ typedef struct mf_trainer {
     mf_source *source, *validation_source;
     mf_feeder *feeder, *validation_feeder;
     mf_ring *ring;                          /* of both, where samples must be made; else NULL */
-    uint32_t front_layers;                  /* random layers that workers do */
+    uint32_t front_layers;                  /* random layers that workers run */
     mf_backend *front_backend;              /* with this; NULL: none */
     mf_known_shape known[MF_TRAINER_KNOWN]; /* the data's shapes, for models that leave them open */
     double *class_weights;
     int64_t class_count;
     int64_t train_samples, validation_samples;
-    int64_t samples_left;            /* of the epoch a checkpoint is in the middle of; 0: none is */
-    int64_t batch, validation_batch; /* as asked, but never more than there are samples */
-    mf_limit_host planning;          /* of plans and the search for them: what the limit leaves */
-    uint64_t asking_bytes; /* of the library, while it is asked how it would make the widest window; 0: little */
-    uint64_t limit_asked, planning_need; /* for it; where it was cut off, at least so much would have been taken */
+    int64_t samples_left;                /* of the epoch a checkpoint is in the middle of; 0: none is */
+    int64_t batch, validation_batch;     /* as asked, but never more than there are samples */
+    mf_limit_host planning;              /* for plans and the search for them: what the limit leaves */
+    uint64_t asking_bytes;               /* what the library takes to answer about the widest window; 0: little */
+    uint64_t limit_asked, planning_need; /* the limit; the least that planning needs, where it was cut off */
     mf_plan *plan, *next_plan;           /* in force; made ahead, or NULL */
     mf_reservation arena;
     mf_executor *executor;
     mf_results results;
     uint64_t fixed_bytes;  /* measured */
-    uint64_t slot_bytes;   /* of it, what inputs come through: taken only where the limit leaves it */
-    mf_resumed resumed;    /* pieces and chunks while starting only: for the same bits */
+    uint64_t slot_bytes;   /* part of it: the memory that inputs pass through, where the limit leaves room */
+    mf_resumed resumed;    /* its pieces and chunks count only while starting: for the same bits */
     uint64_t start_peak;   /* the most seen while starting, before the arena was populated */
     uint64_t least_need;   /* of the plans tried while starting, the least that was measured; 0: none was */
-    bool least_recomputes; /* that plan: there must be room to search for it once more */
-    /* While kernels are made: how many so far, what the process held before the first; a limit that would have sufficed, where this one ended it (0: it did not);
-     * the most that was held, with room for the next one. */
+    bool least_recomputes; /* that plan recomputes: it needs room to be searched for again */
+    /* While kernels are made: how many so far; what the process held before the first; the limit that would have
+     * sufficed, where this one stopped it (0: it did not); the most that was held, with room for the next one. */
     uint64_t kernels_made, kernels_base, kernels_need, kernels_peak;
-    uint64_t search_need;           /* where a search with recomputation was cut off: what it would have taken */
-    uint64_t beside_need;           /* of what a limit must hold, the most that is not the arena's */
-    uint64_t refused_us, answer_us; /* since when a refusal waits (0: none does); the longest answer */
+    uint64_t search_need;           /* what a search with recomputation that was cut off would have taken */
+    uint64_t beside_need;           /* the most that a limit must hold beside the arena */
+    uint64_t refused_us, answer_us; /* when the refusal came that waits (0: none); the longest answer */
     mf_metric_view metrics[MEMFIT_MOST_METRICS];
     uint32_t metric_count, metrics_left_out; /* more than there is room for */
-    /* While validating the metrics' states are validation's: these are training's, for a checkpoint. */
+    /* During validation the metrics' states are validation's; these are training's, for a checkpoint. */
     unsigned char *kept_metrics;
     uint64_t kept_bytes;
     bool validating;
     uint32_t flag_variable; /* float16: set when a gradient was not finite; MF_NONE */
     mf_schedule schedule;
-    bool rate_given, rate_stored; /* by an option, now or before; taken from the optimizer's variables */
-    /* What a checkpoint must know beside the variables. */
+    bool rate_given, rate_stored; /* given by an option, now or before; taken from the optimizer's variables */
+    /* What a checkpoint stores beside the variables. */
     struct mf_train_state {
         uint64_t iteration;       /* optimizer's, in updates (or micro-steps with Keras's own accumulation) */
         uint64_t epoch, position; /* next sample of the epoch */
@@ -127,7 +127,7 @@ typedef struct mf_trainer {
         double loss_scale;
         uint64_t good_steps; /* since the last overflow */
         double loss_sum, loss_weight;
-        double seen_sum, seen_weight; /* of batches nothing is learned from */
+        double seen_sum, seen_weight; /* of batches that train nothing */
         double best, plateau_best, rate_factor;
         uint64_t waited, plateau_waited;
         uint64_t steps; /* in all */
@@ -155,43 +155,43 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err);
 void mf_trainer_close_device(mf_trainer *t);
 /* Where memfit tune keeps its times for this backend, and training looks for them; false: nowhere. */
 bool mf_trainer_times_path(const mf_trainer *t, char *path, size_t room);
-/* Its two halves that concern data (trainer_data.c): before there is a plan, and once there is one. */
+/* The two parts that concern data (trainer_data.c): before there is a plan, and once there is one. */
 memfit_status mf_trainer_open_data(mf_trainer *t, memfit_error *err);
-/* The array that is input `index` of the model, where it is read or made; else NULL (trainer_lengths.c, as the next). */
+/* The array that is input `index` of the model, if it is read or made; else NULL (trainer_lengths.c, like the next). */
 const mf_array *mf_trainer_input(const mf_trainer *t, const mf_source *source, uint32_t index);
-/* Are batches of sequences of similar length? As asked, or as the run did that is resumed. */
+/* Do batches have sequences of similar length? As the options say, or as in the run that is resumed. */
 bool mf_trainer_buckets(const mf_trainer *t);
-/* Lists of numbers in records become sequences of steps as the model's inputs have them, and its targets when the shapes of
- * the data are known. */
+/* Makes lists of numbers in records sequences of steps, as the model's inputs have them; targets too, once the shapes
+ * of the data are known. */
 void mf_trainer_shape_inputs(const mf_trainer *t, mf_source *source);
 memfit_status mf_trainer_shape_targets(mf_trainer *t, memfit_error *err);
 /* The lengths to plan for, when the shapes of the data are known. */
 memfit_status mf_trainer_choose_lengths(mf_trainer *t, memfit_error *err);
-/* While `on`, and there is a limit, whatever would take the process above it is refused: the model, its graphs, plans,
- * records of kernels and writers. Off from the moment the arena's pages are there: nothing is taken after that. */
+/* While `on`, and if there is a limit, refuses whatever would take the process above it: the model, its graphs, plans,
+ * records of kernels and writers. Off once the arena's pages are populated: nothing is taken after that. */
 void mf_trainer_guard(mf_trainer *t, bool on);
 /* Was this a refusal for that reason, or for the room of `loading` or `planning`? */
 bool mf_trainer_was_refused(const mf_trainer *t, memfit_status status);
-/* Asked before each kernel is made: would the next one pass the limit? */
+/* Called before each kernel is made: would the next one pass the limit? */
 bool mf_trainer_is_full(void *trainer);
 /* May this operation's kernel be made a second time, beside the first? */
 bool mf_trainer_has_room(void *trainer, const mf_graph *graph, const mf_op *op);
-/* From here on the host `loading` gives no more than the limit leaves beside what the process holds. */
+/* From now on the host `loading` gives no more than the limit leaves beside what the process holds. */
 void mf_trainer_set_room(mf_trainer *t);
-/* A refusal for that reason, in full: what was loaded, how many bytes it needs, how many are allowed. Other failures
- * stay as they are. Returns the status. */
+/* Completes a refusal for that reason: what was loaded, how many bytes it needs, how many are allowed. Leaves other
+ * failures alone. Returns the status. */
 memfit_status mf_trainer_explain_room(const mf_trainer *t, memfit_status status, memfit_error *err);
-/* Whether random layers at the model's front are the workers' to do (trainer_front.c). Behind opening the data. */
+/* Decides whether workers run the random layers at the model's front (trainer_front.c). After the data is open. */
 memfit_status mf_trainer_choose_front(mf_trainer *t, memfit_error *err);
 memfit_status mf_trainer_bind_data(mf_trainer *t, memfit_error *err);
-/* --cache memory: samples are kept in what the admitted plan leaves of the limit, part of fixed_bytes from then on; and
- * gives it back, before another plan is made. */
+/* --cache memory: takes what the admitted plan leaves of the limit for samples, part of fixed_bytes from then on; and
+ * gives it back before another plan is made. */
 memfit_status mf_trainer_take_cache(mf_trainer *t, memfit_error *err);
 void mf_trainer_drop_cache(mf_trainer *t);
 /* Makes a plan for `limit_bytes`, reserves, makes kernels, warms up and measures. `ready` (may be NULL) is called when
- * the executor is there and before the fixed cost is measured: what needs host memory for the whole run takes it then.
- * When the machine cannot give what the plan wants, the next plan for what it can give is tried: limit_bytes of the
- * trainer then is lower than asked. */
+ * the executor exists and before the fixed cost is measured: what needs host memory for the whole run takes it then.
+ * If the machine cannot give what the plan needs, tries a plan for what it can give: the trainer's limit_bytes is then
+ * lower than asked. */
 memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
                                memfit_status (*ready)(void *ctx, mf_trainer *t, memfit_error *err), void *ctx,
                                memfit_error *err);
@@ -199,15 +199,15 @@ memfit_status mf_trainer_admit(mf_trainer *t, uint64_t limit_bytes,
 memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_plan **plan, memfit_error *err);
 void mf_trainer_planning_room(mf_trainer *t, uint64_t limit);               /* what planning may take from now on */
 memfit_status mf_trainer_refuse_planning(mf_trainer *t, memfit_error *err); /* it was cut off: why, and what it needs */
-/* plan_for.c: bytes of a sample of each feed, where the training set may stay on the device (shelf.h); 0: it may not. */
+/* plan_for.c: bytes of a sample of each feed, if the training set may stay on the device (shelf.h); 0: it may not. */
 uint32_t mf_trainer_sample_bytes(const mf_trainer *trainer, const mf_plan *plan, uint64_t *each);
-bool mf_trainer_is_squeezed(const mf_plan *plan); /* does it do anything that more memory would spare? */
+bool mf_trainer_is_squeezed(const mf_plan *plan); /* does it do anything that more memory would make needless? */
 /* Makes the next plan while the one in force runs: OK, or the explanation. The next admission takes it. */
 memfit_status mf_trainer_prepare(mf_trainer *t, uint64_t limit_bytes, memfit_error *err);
-void mf_trainer_withdraw(mf_trainer *t); /* executor, arena and plan go; model and data stay */
+void mf_trainer_withdraw(mf_trainer *t); /* destroys executor, arena and plan; model and data stay */
 /* Notes what mixed precision saves against float32, where it is in use. Before the admission. */
 memfit_status mf_trainer_say_precision(mf_trainer *t, memfit_error *err);
-/* Starting takes most just before something is given back: called at these places. */
+/* Notes what starting takes; called just before something is given back, where it takes most. */
 void mf_trainer_note_start(mf_trainer *t);
 /* Samples the process's memory; remembers the largest. */
 uint64_t mf_trainer_sample(mf_trainer *t);
@@ -219,8 +219,8 @@ const mf_graph *mf_trainer_graph(const mf_trainer *t); /* the main phase's */
 
 /* Records every kind of batch that the run can have, where the device can; every operation must have run once. */
 memfit_status mf_trainer_record(mf_trainer *t, memfit_error *err);
-/* One batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. What it leaves is
- * results.h's to tell. */
+/* Runs one batch of `count` samples at `position` of the feeder: pieces, rest, all phases of that kind. results.h says
+ * what it leaves. */
 memfit_status mf_trainer_batch(mf_trainer *t, bool validate, int64_t position, int64_t count, memfit_error *err);
 
 #endif
