@@ -4,7 +4,8 @@
  *
  *     s3_limits [cuda]
  *
- * The card is this machine's memory with a capacity of 512 MiB, so that the example runs anywhere; or the one that is named.
+ * The card is this machine's memory with a capacity of 512 MiB, so that the example runs anywhere; or the one that is
+ * named.
  */
 #include "memfit/pool.h"
 

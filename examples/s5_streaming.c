@@ -1,9 +1,10 @@
 /*
  * s5_streaming.c: a folder of 1024x1024 images that do not fit into memory, batch 32.
  *
- * Collected in one array, 100,000 such images are 1.2 TB of floats, with or without prefetching. This program makes a folder
- * of 600 (hard links to two files, so that it takes no room): the failing form wants them all in memory at once and is
- * refused; the mended one streams them as bytes, decoded ahead by workers, in a memory that does not depend on their number.
+ * Collected in one array, 100,000 such images are 1.2 TB of floats, with or without prefetching. This program makes a
+ * folder of 600 (hard links to two files, so that it takes no room): the failing form wants them all in memory at once
+ * and is refused; the fixed form streams them as bytes, decoded ahead by workers, in a memory that does not depend on
+ * their number.
  */
 #include "example.h"
 

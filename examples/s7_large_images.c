@@ -2,7 +2,7 @@
  * s7_large_images.c: Conv2D(32,3,relu)-MaxPool-Flatten-Dense(10, softmax) with large images in one large batch.
  *
  * At 1024x1024 and batch 256 this asks other systems for more than 100 GB. This program takes the form at 128x128, so
- * that it runs in seconds: the failing form may neither split nor recompute and is refused; the mended one trains the
+ * that it runs in seconds: the failing form may neither split nor recompute and is refused; the fixed form trains the
  * same batch in pieces inside a sixth of the memory.
  */
 #include "example.h"

@@ -1,10 +1,10 @@
 /*
  * s8_loader.c: arrays of 1000x1000 in float64, for a model that takes (1000, 1000, 1).
  *
- * A loader that collects 1000 of them, stacks them and converts the stack has 8 GB three times over. Here the file is mapped
- * and each sample is converted as it is copied: constant memory. The missing last axis of size 1 is added, as Keras does; any
- * other wrong shape is an error that names the layer, the shape it expects and the one that is given. The file is a hole of
- * 64 arrays, so that the example takes no room.
+ * A loader that collects 1000 of them, stacks them and converts the stack has 8 GB three times over. Here the file is
+ * mapped and each sample is converted as it is copied: constant memory. The missing last axis of size 1 is added, as
+ * Keras does; any other wrong shape is an error that names the layer, the shape it expects and the one that is given.
+ * The file is a hole of 64 arrays, so that the example takes no room.
  */
 #include "example.h"
 

@@ -1,6 +1,6 @@
 /*
  * s9_budget.c: the small form of a deep convolutional network, Conv 64-pool-128-GAP-Dense, trained inside a budget set
- * below what it needs. Failing: the budget with everything forbidden. Mended: the planner's choice.
+ * below what it needs. Failing: the budget with everything forbidden. Fixed: the planner's choice.
  */
 #include "example.h"
 
