@@ -1,9 +1,4 @@
-/*
- * admit.c: admission: makes a plan (plan_for.c), its arena and its kernels, and measures what they really take.
- *
- *   plan for an assumed fixed cost -> arena, kernels, every operation once -> measure -> fits: admitted
- *        ^------------- for the measured fixed cost, when it does not fit or saves too much ------'
- */
+/* admit.c: admission: makes a plan (plan_for.c), its arena and its kernels, and measures what they really take. */
 #include "train/trainer.h"
 
 #include "base/error.h"
