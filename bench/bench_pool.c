@@ -7,6 +7,8 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "device/sim.h"
+#include "fakes/fake_cuda.h"
+#include "memfit/torch.h"
 #include "memfit/trace.h"
 #include "pool/pool.h"
 
@@ -418,7 +420,96 @@ static void metadata(void)
     memfit_device_close(device, NULL);
 }
 
-/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata. */
+/* ---- PyTorch's calls ------------------------------------------------------------------------------------------ */
+
+enum { TENSORS = 250, INPUTS = 3, TORCH_STEPS = 400 };
+
+typedef struct fake_driver {
+    void (*state)(fake_cuda_state *);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*ctx_push)(void *context);
+} fake_driver;
+
+/* A step as a model has it: forward, most stay, a part is temporary; backward, in the other order. With several streams
+ * the inputs come on a side stream, and are used on the main one. Returns the calls it made. */
+static unsigned torch_step(void *main_stream, void *side, const uint64_t *bytes)
+{
+    void *kept[TENSORS], *input[INPUTS];
+    unsigned calls = 0, n = 0;
+    for (unsigned i = 0; side && i < INPUTS; i++) {
+        input[i] = memfit_torch_alloc(6 << 20, 0, side);
+        memfit_torch_record_stream(input[i], main_stream);
+    }
+    for (unsigned i = 0; i < TENSORS; i++) {
+        void *one = memfit_torch_alloc((ssize_t)bytes[i], 0, main_stream);
+        if (i % 3)
+            kept[n++] = one;
+        else
+            memfit_torch_free(one, (ssize_t)bytes[i], 0, main_stream);
+    }
+    for (unsigned i = TENSORS; i--;)
+        if (i % 3)
+            memfit_torch_free(kept[--n], (ssize_t)bytes[i], 0, main_stream);
+    for (unsigned i = 0; side && i < INPUTS; i++)
+        memfit_torch_free(input[i], 6 << 20, 0, side);
+    calls += 2 * TENSORS + (side ? 3 * INPUTS : 0);
+    return calls;
+}
+
+static void torch_turns(const char *name, const fake_driver *driver, void *main_stream, void *side,
+                        const uint64_t *bytes)
+{
+    double best = 1e9, worst = 0;
+    fake_cuda_state before, after;
+    unsigned calls = 0;
+    for (unsigned i = 0; i < 20; i++)
+        torch_step(main_stream, side, bytes);
+    driver->state(&before);
+    for (unsigned r = 0; r < ROUNDS; r++) {
+        uint64_t start = ran_ns();
+        unsigned now = 0;
+        for (unsigned i = 0; i < TORCH_STEPS; i++)
+            now += torch_step(main_stream, side, bytes);
+        double ns = (double)(ran_ns() - start) / now;
+        best = ns < best ? ns : best;
+        worst = ns > worst ? ns : worst;
+        calls += now;
+    }
+    driver->state(&after);
+    printf("%-34s %7.1f to %7.1f ns a call, %.3f calls of the driver each\n", name, best, worst,
+           (double)(after.calls - before.calls) / calls);
+}
+
+/* On the fake driver, whose library is named: the times have its cost in them, the driver's calls are as on a card. */
+static void torch_calls(const char *library)
+{
+    setenv("MEMFIT_LIB_CUDA", library, 1);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    setenv("FAKE_CUDA_BYTES", "17179869184", 1);
+    void *handle = dlopen(library, RTLD_NOW), *first, *own, *side;
+    fake_driver driver;
+    if (!handle || !(first = memfit_torch_alloc(1000, 0, NULL)))
+        return (void)fprintf(stderr, "bench_pool torch: %s is no fake driver\n", library);
+    memfit_torch_free(first, 1000, 0, NULL);
+    *(void **)&driver.state = dlsym(handle, "fake_cuda_get");
+    *(void **)&driver.stream_create = dlsym(handle, "cuStreamCreate");
+    *(void **)&driver.ctx_push = dlsym(handle, "cuCtxPushCurrent_v2");
+    driver.ctx_push((void *)(uintptr_t)0x1000); /* as PyTorch's runtime does */
+    uint64_t bytes[2][TENSORS], seed = 1;
+    for (unsigned i = 0; i < TENSORS; i++) {
+        bytes[0][i] = 512 << next(&seed) % 6;
+        bytes[1][i] = (uint64_t)65536 << next(&seed) % 8;
+    }
+    driver.stream_create(&own, 1);
+    driver.stream_create(&side, 1);
+    torch_turns("default stream, small", &driver, NULL, NULL, bytes[0]);
+    torch_turns("default stream, 64 KiB to 8 MiB", &driver, NULL, NULL, bytes[1]);
+    torch_turns("and a side stream, small", &driver, NULL, side, bytes[0]);
+    torch_turns("and a side stream, 64 KiB to 8 MiB", &driver, NULL, side, bytes[1]);
+    torch_turns("a stream of its own, 64 KiB to 8 MiB", &driver, own, side, bytes[1]);
+}
+
+/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -439,5 +530,7 @@ int main(int argc, char **argv)
         tracing();
     if (!only || !strcmp(only, "metadata"))
         metadata();
+    if (argc > 2 && !strcmp(only, "torch"))
+        torch_calls(argv[2]);
     return 0;
 }
