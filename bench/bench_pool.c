@@ -10,7 +10,7 @@
 #include "fakes/fake_cuda.h"
 #include "memfit/torch.h"
 #include "memfit/trace.h"
-#include "pool/pool.h"
+#include "pool/state.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -509,7 +509,66 @@ static void torch_calls(const char *library)
     torch_turns("a stream of its own, 64 KiB to 8 MiB", &driver, own, side, bytes[1]);
 }
 
-/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver. */
+/* ---- steps of a recorded program ------------------------------------------------------------------------------ */
+
+/* Plays a trace of one stream through a pool as PyTorch's, on sim: each handle that is opened or unmapped takes its price, and the
+ * device is so far behind the program. Shows what it holds, what moving pages took of the time, and what of that the device waited
+ * for: in the first half, in the second. */
+static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
+{
+    memfit_error err;
+    memfit_trace *trace;
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    must(memfit_trace_load(path, NULL, &trace, &err), &err);
+    must(memfit_trace_describe(trace, &info, &err), &err);
+    uint64_t count, live = 0, peak = 0, now_us = 0, moving[2] = {0}, lost[2] = {0}, moved = 0, then_us = 1;
+    const memfit_event *e = memfit_trace_events(trace, &count);
+    memfit_address *at = calloc(info.buffers, sizeof *at);
+    memfit_device *device = open_sim(64 * 1024 * MiB);
+    memfit_pool *pool;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.ignore_environment = true;
+    must(memfit_pool_create(device, &o, &pool, &err), &err);
+    pool->pages.part = 32; /* as torch.c has it */
+    mf_sim_handle_us(device, handle_us);
+    if (lag_us)
+        mf_sim_lag_us(device, 0, lag_us);
+    for (uint64_t i = 0; i < count; i++, e++) {
+        must(memfit_device_advance(device, e->time_ns / 1000 - now_us, &err), &err);
+        now_us = e->time_ns / 1000;
+        if (e->op == MEMFIT_EVENT_ALLOC) {
+            must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
+            live += e->bytes;
+            peak = live > peak ? live : peak;
+        } else if (e->op == MEMFIT_EVENT_FREE) {
+            must(memfit_pool_free(pool, at[e->id], &err), &err);
+            live -= e->bytes;
+        }
+        if (i == count / 2) {
+            moving[0] = pool->moving_us;
+            lost[0] = pool->lost_us;
+            moved = pool->remapped_pages;
+            then_us = now_us;
+        }
+    }
+    moving[1] = pool->moving_us - moving[0];
+    lost[1] = pool->lost_us - lost[0];
+    must(mf_pool_check(pool, &err), &err);
+    uint64_t reserved = pool->pages.reserved_peak << pool->pages.shift, later = now_us - then_us;
+    double first = 100.0 / (double)then_us, second = 100.0 / (double)(later ? later : 1);
+    printf("%-30s %4llu us %5llu lag  %.4f of %5.2f GiB  moving %5.2f %% %5.2f %%  lost %5.2f %% %5.2f %%  pages %llu "
+           "%llu\n",
+           path, (unsigned long long)handle_us, (unsigned long long)lag_us, (double)reserved / (double)peak,
+           (double)peak / 1073741824.0, (double)moving[0] * first, (double)moving[1] * second, (double)lost[0] * first,
+           (double)lost[1] * second, (unsigned long long)moved, (unsigned long long)(pool->remapped_pages - moved));
+    memfit_trace_destroy(trace);
+    memfit_pool_destroy(pool);
+    must(memfit_device_close(device, &err), &err);
+    free(at);
+}
+
+/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
+ * steps TRACE HANDLE_US LAG_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -532,5 +591,7 @@ int main(int argc, char **argv)
         metadata();
     if (argc > 2 && !strcmp(only, "torch"))
         torch_calls(argv[2]);
+    if (argc > 4 && !strcmp(only, "steps"))
+        steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     return 0;
 }
