@@ -7,8 +7,10 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "device/sim.h"
+#include "fakes/fake_cuda.h"
+#include "memfit/torch.h"
 #include "memfit/trace.h"
-#include "pool/pool.h"
+#include "pool/state.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -418,7 +420,155 @@ static void metadata(void)
     memfit_device_close(device, NULL);
 }
 
-/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata. */
+/* ---- PyTorch's calls ------------------------------------------------------------------------------------------ */
+
+enum { TENSORS = 250, INPUTS = 3, TORCH_STEPS = 400 };
+
+typedef struct fake_driver {
+    void (*state)(fake_cuda_state *);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*ctx_push)(void *context);
+} fake_driver;
+
+/* A step as a model has it: forward, most stay, a part is temporary; backward, in the other order. With several streams
+ * the inputs come on a side stream, and are used on the main one. Returns the calls it made. */
+static unsigned torch_step(void *main_stream, void *side, const uint64_t *bytes)
+{
+    void *kept[TENSORS], *input[INPUTS];
+    unsigned calls = 0, n = 0;
+    for (unsigned i = 0; side && i < INPUTS; i++) {
+        input[i] = memfit_torch_alloc(6 << 20, 0, side);
+        memfit_torch_record_stream(input[i], main_stream);
+    }
+    for (unsigned i = 0; i < TENSORS; i++) {
+        void *one = memfit_torch_alloc((ssize_t)bytes[i], 0, main_stream);
+        if (i % 3)
+            kept[n++] = one;
+        else
+            memfit_torch_free(one, (ssize_t)bytes[i], 0, main_stream);
+    }
+    for (unsigned i = TENSORS; i--;)
+        if (i % 3)
+            memfit_torch_free(kept[--n], (ssize_t)bytes[i], 0, main_stream);
+    for (unsigned i = 0; side && i < INPUTS; i++)
+        memfit_torch_free(input[i], 6 << 20, 0, side);
+    calls += 2 * TENSORS + (side ? 3 * INPUTS : 0);
+    return calls;
+}
+
+static void torch_turns(const char *name, const fake_driver *driver, void *main_stream, void *side,
+                        const uint64_t *bytes)
+{
+    double best = 1e9, worst = 0;
+    fake_cuda_state before, after;
+    unsigned calls = 0;
+    for (unsigned i = 0; i < 20; i++)
+        torch_step(main_stream, side, bytes);
+    driver->state(&before);
+    for (unsigned r = 0; r < ROUNDS; r++) {
+        uint64_t start = ran_ns();
+        unsigned now = 0;
+        for (unsigned i = 0; i < TORCH_STEPS; i++)
+            now += torch_step(main_stream, side, bytes);
+        double ns = (double)(ran_ns() - start) / now;
+        best = ns < best ? ns : best;
+        worst = ns > worst ? ns : worst;
+        calls += now;
+    }
+    driver->state(&after);
+    printf("%-34s %7.1f to %7.1f ns a call, %.3f calls of the driver each\n", name, best, worst,
+           (double)(after.calls - before.calls) / calls);
+}
+
+/* On the fake driver, whose library is named: the times have its cost in them, the driver's calls are as on a card. */
+static void torch_calls(const char *library)
+{
+    setenv("MEMFIT_LIB_CUDA", library, 1);
+    setenv("MEMFIT_LIB_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
+    setenv("FAKE_CUDA_BYTES", "17179869184", 1);
+    void *handle = dlopen(library, RTLD_NOW), *first, *own, *side;
+    fake_driver driver;
+    if (!handle || !(first = memfit_torch_alloc(1000, 0, NULL)))
+        return (void)fprintf(stderr, "bench_pool torch: %s is no fake driver\n", library);
+    memfit_torch_free(first, 1000, 0, NULL);
+    *(void **)&driver.state = dlsym(handle, "fake_cuda_get");
+    *(void **)&driver.stream_create = dlsym(handle, "cuStreamCreate");
+    *(void **)&driver.ctx_push = dlsym(handle, "cuCtxPushCurrent_v2");
+    driver.ctx_push((void *)(uintptr_t)0x1000); /* as PyTorch's runtime does */
+    uint64_t bytes[2][TENSORS], seed = 1;
+    for (unsigned i = 0; i < TENSORS; i++) {
+        bytes[0][i] = 512 << next(&seed) % 6;
+        bytes[1][i] = (uint64_t)65536 << next(&seed) % 8;
+    }
+    driver.stream_create(&own, 1);
+    driver.stream_create(&side, 1);
+    torch_turns("default stream, small", &driver, NULL, NULL, bytes[0]);
+    torch_turns("default stream, 64 KiB to 8 MiB", &driver, NULL, NULL, bytes[1]);
+    torch_turns("and a side stream, small", &driver, NULL, side, bytes[0]);
+    torch_turns("and a side stream, 64 KiB to 8 MiB", &driver, NULL, side, bytes[1]);
+    torch_turns("a stream of its own, 64 KiB to 8 MiB", &driver, own, side, bytes[1]);
+}
+
+/* ---- steps of a recorded program ------------------------------------------------------------------------------ */
+
+/* Plays a trace of one stream through a pool as PyTorch's, on sim: each handle that is opened or unmapped takes its price, and the
+ * device is so far behind the program. Shows what it holds, what moving pages took of the time, and what of that the device waited
+ * for: in the first half, in the second. */
+static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
+{
+    memfit_error err;
+    memfit_trace *trace;
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    must(memfit_trace_load(path, NULL, &trace, &err), &err);
+    must(memfit_trace_describe(trace, &info, &err), &err);
+    uint64_t count, live = 0, peak = 0, now_us = 0, moving[2] = {0}, lost[2] = {0}, moved = 0, then_us = 1;
+    const memfit_event *e = memfit_trace_events(trace, &count);
+    memfit_address *at = calloc(info.buffers, sizeof *at);
+    memfit_device *device = open_sim(64 * 1024 * MiB);
+    memfit_pool *pool;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.ignore_environment = true;
+    must(memfit_pool_create(device, &o, &pool, &err), &err);
+    pool->pages.part = 32; /* as torch.c has it */
+    mf_sim_handle_us(device, handle_us);
+    if (lag_us)
+        mf_sim_lag_us(device, 0, lag_us);
+    for (uint64_t i = 0; i < count; i++, e++) {
+        must(memfit_device_advance(device, e->time_ns / 1000 - now_us, &err), &err);
+        now_us = e->time_ns / 1000;
+        if (e->op == MEMFIT_EVENT_ALLOC) {
+            must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
+            live += e->bytes;
+            peak = live > peak ? live : peak;
+        } else if (e->op == MEMFIT_EVENT_FREE) {
+            must(memfit_pool_free(pool, at[e->id], &err), &err);
+            live -= e->bytes;
+        }
+        if (i == count / 2) {
+            moving[0] = pool->moving_us;
+            lost[0] = pool->lost_us;
+            moved = pool->remapped_pages;
+            then_us = now_us;
+        }
+    }
+    moving[1] = pool->moving_us - moving[0];
+    lost[1] = pool->lost_us - lost[0];
+    must(mf_pool_check(pool, &err), &err);
+    uint64_t reserved = pool->pages.reserved_peak << pool->pages.shift, later = now_us - then_us;
+    double first = 100.0 / (double)then_us, second = 100.0 / (double)(later ? later : 1);
+    printf("%-30s %4llu us %5llu lag  %.4f of %5.2f GiB  moving %5.2f %% %5.2f %%  lost %5.2f %% %5.2f %%  pages %llu "
+           "%llu\n",
+           path, (unsigned long long)handle_us, (unsigned long long)lag_us, (double)reserved / (double)peak,
+           (double)peak / 1073741824.0, (double)moving[0] * first, (double)moving[1] * second, (double)lost[0] * first,
+           (double)lost[1] * second, (unsigned long long)moved, (unsigned long long)(pool->remapped_pages - moved));
+    memfit_trace_destroy(trace);
+    memfit_pool_destroy(pool);
+    must(memfit_device_close(device, &err), &err);
+    free(at);
+}
+
+/* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
+ * steps TRACE HANDLE_US LAG_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -439,5 +589,9 @@ int main(int argc, char **argv)
         tracing();
     if (!only || !strcmp(only, "metadata"))
         metadata();
+    if (argc > 2 && !strcmp(only, "torch"))
+        torch_calls(argv[2]);
+    if (argc > 4 && !strcmp(only, "steps"))
+        steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     return 0;
 }

@@ -22,9 +22,9 @@ typedef struct cuda {
     cu_allocation_prop prop;
     cu_access_desc access[MOST_PEERS]; /* who may use mapped memory: the card itself, then others */
     size_t access_count;
-    _Atomic uint64_t created; /* bytes alive by create */
-    _Atomic uint64_t measured_us;
-    _Atomic(mf_stream) recorded; /* the stream that is being recorded; NO_STREAM: none */
+    _Atomic uint64_t created;       /* bytes alive by create */
+    _Atomic uint64_t measure_at_us; /* when the fixed cost is next measured; UINT64_MAX: it is just now */
+    _Atomic(mf_stream) recorded;    /* the stream that is being recorded; NO_STREAM: none */
 } cuda;
 
 #define NO_STREAM ((mf_stream)-1)

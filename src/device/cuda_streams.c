@@ -146,12 +146,13 @@ static memfit_status cuda_device_sync(mf_device *device, memfit_error *err)
     IN_CONTEXT(c, "waiting for the card", c->driver.ctx_sync());
 }
 
-/* Asked for every request and every event: it is quick. */
+/* Asked for every event and for every request on a stream of its own. The default stream cannot be captured, so the driver
+ * is not asked about it: PyTorch makes hundreds of requests a step there. */
 static memfit_status cuda_capturing(mf_device *device, mf_stream stream, bool *yes, memfit_error *err)
 {
     cuda *c = (cuda *)device;
     int status = CU_CAPTURE_STATUS_NONE;
-    if (c->driver.stream_capturing) {
+    if (stream && c->driver.stream_capturing) {
         cu_result code = CU_SUCCESS;
         cu_context now = NULL;
         bool current = c->driver.ctx_get_current(&now) == CU_SUCCESS && now == c->context;

@@ -282,8 +282,11 @@ static memfit_status sim_access(mf_device *device, mf_address address, uint64_t 
     }
     if (!r)
         return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: access to addresses with nothing mapped"));
-    for (uint64_t at = 0; at < bytes; at += device->granularity)
-        *entry(s, r, address + at) |= ACCESS_BIT;
+    for (uint64_t at = 0; at < bytes; at += device->granularity) {
+        uint32_t *e = entry(s, r, address + at);
+        s->counts.time_ns += *e & FIRST_BIT ? s->handle_ns : 0;
+        *e |= ACCESS_BIT;
+    }
     return mf_sim_leave(s, MEMFIT_OK);
 }
 
@@ -308,6 +311,7 @@ static memfit_status sim_unmap(mf_device *device, mf_address address, uint64_t b
     for (uint64_t at = 0; at < bytes; at += device->granularity) {
         uint32_t *e = entry(s, r, address + at);
         s->handles[INDEX(*e)].maps -= *e & FIRST_BIT ? 1 : 0;
+        s->counts.time_ns += *e & FIRST_BIT ? s->handle_ns : 0;
         *e = 0;
     }
     s->counts.mapped_bytes -= bytes;
@@ -524,6 +528,14 @@ void mf_sim_fail(mf_device *device, mf_call call, uint64_t nth, bool for_ever)
     pthread_mutex_lock(&s->lock);
     s->fail_at[call] = nth;
     s->fail_for_ever[call] = for_ever;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void mf_sim_handle_us(mf_device *device, uint64_t us)
+{
+    sim *s = (sim *)device;
+    pthread_mutex_lock(&s->lock);
+    s->handle_ns = us * 1000 / 2;
     pthread_mutex_unlock(&s->lock);
 }
 

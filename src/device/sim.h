@@ -54,6 +54,8 @@ mf_sim_counts mf_sim_get(mf_device *device);
 /* The nth call (1 is the next) of this kind fails with MEMFIT_DEVICE (create: OUT_OF_MEMORY), once or for ever. nth 0:
  * never again. */
 void mf_sim_fail(mf_device *device, mf_call call, uint64_t nth, bool for_ever);
+/* What opening and unmapping take for each handle, together, beside the calls. On an H200 the work is by the handle. */
+void mf_sim_handle_us(mf_device *device, uint64_t us);
 /* What other processes hold of the card. */
 void mf_sim_set_foreign(mf_device *device, uint64_t bytes);
 /* A held stream does nothing until it is let go: copies and fills on it stay in flight, its events stay open and

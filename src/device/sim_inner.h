@@ -36,7 +36,7 @@ typedef struct sim_event {
 typedef struct sim {
     mf_device base;
     pthread_mutex_t lock;
-    uint64_t capacity, foreign;
+    uint64_t capacity, foreign, handle_ns; /* the last: of an access or an unmap, for each handle */
     mf_address next_address;
     uint64_t fail_at[MF_CALL_COUNT];
     bool fail_for_ever[MF_CALL_COUNT];

@@ -152,7 +152,7 @@ static void meet(memfit_pool *pool, memfit_owner owner)
 }
 
 RARE memfit_status alloc_slow(memfit_pool *pool, uint64_t bytes, uint64_t alignment, memfit_owner owner,
-                              memfit_stream stream, memfit_address *address, memfit_error *err)
+                              memfit_stream stream, bool runs, memfit_address *address, memfit_error *err)
 {
     if (!pool || atomic_load_explicit(&pool->magic, memory_order_acquire) != MF_POOL_ALIVE)
         return mf_pool_no_pool(pool, err);
@@ -167,13 +167,13 @@ RARE memfit_status alloc_slow(memfit_pool *pool, uint64_t bytes, uint64_t alignm
     if (bytes > MF_SMALL_MOST)
         mf_bins_warm(&pool->lane[0]->bins, bytes + MF_UNIT - 1);
     meet(pool, owner);
-    return mf_pool_request(pool, &(mf_request){bytes, alignment, owner, stream}, address, err);
+    return mf_pool_request(pool, &(mf_request){bytes, alignment, owner, stream, runs}, address, err);
 }
 
 RARE memfit_status alloc_plain(memfit_pool *pool, uint64_t bytes, memfit_owner owner, memfit_address *address,
                                memfit_error *err)
 {
-    return alloc_slow(pool, bytes, 0, owner, 0, address, err);
+    return alloc_slow(pool, bytes, 0, owner, 0, false, address, err);
 }
 
 memfit_status memfit_pool_alloc_on(memfit_pool *pool, uint64_t bytes, uint64_t alignment, memfit_owner owner,
@@ -181,7 +181,16 @@ memfit_status memfit_pool_alloc_on(memfit_pool *pool, uint64_t bytes, uint64_t a
 {
     mf_cache *more;
     if (alignment > MF_UNIT || alignment & (alignment - 1) || !alloc_cached(pool, bytes, owner, stream, address, &more))
-        return alloc_slow(pool, bytes, alignment, owner, stream, address, err);
+        return alloc_slow(pool, bytes, alignment, owner, stream, false, address, err);
+    return more ? alloc_more(pool, more, bytes, owner, stream, *address) : MEMFIT_OK;
+}
+
+memfit_status mf_pool_alloc_running(memfit_pool *pool, uint64_t bytes, memfit_owner owner, memfit_stream stream,
+                                    memfit_address *address, memfit_error *err)
+{
+    mf_cache *more;
+    if (!alloc_cached(pool, bytes, owner, stream, address, &more))
+        return alloc_slow(pool, bytes, 0, owner, stream, true, address, err);
     return more ? alloc_more(pool, more, bytes, owner, stream, *address) : MEMFIT_OK;
 }
 

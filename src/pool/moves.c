@@ -366,6 +366,7 @@ void mf_moves_look(memfit_pool *pool)
     uint64_t idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0; /* the device, at most */
     uint64_t lost = p->owed_us < idle ? p->owed_us : idle;
     p->move_credit_us -= (int64_t)lost;
+    pool->lost_us += lost;
     p->owed_us -= lost;
     p->lead_us = lead;
     p->looked_us = now;

@@ -17,7 +17,12 @@ typedef struct mf_request {
     uint64_t bytes, alignment;
     memfit_owner owner;
     memfit_stream stream;
+    bool runs; /* the stream is known not to be captured */
 } mf_request;
+
+/* As memfit_pool_alloc_on, for a caller that has just found the stream not to be captured: the device is not asked again. */
+memfit_status mf_pool_alloc_running(memfit_pool *pool, uint64_t bytes, memfit_owner owner, memfit_stream stream,
+                                    memfit_address *address, memfit_error *err);
 
 /* The functions below take the pool's lock unless their name ends in _locked. */
 /* Every live block in address order, until fn returns false. */

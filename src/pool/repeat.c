@@ -200,19 +200,25 @@ static bool cheap(const memfit_pool *pool, mf_spent since)
     return (pool->moving_us - since.moving_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
 }
 
+/* And has the device waited for no more of it than that? */
+static bool unnoticed(const memfit_pool *pool, mf_spent since)
+{
+    return (pool->lost_us - since.lost_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
+}
+
 /* Steps that are packed, and still move pages, from one stream's places to another's or between what lives on and seats: rather hold
- * some more. */
+ * some more. With one stream, not for what was done while the device had work. */
 static void judge(memfit_pool *pool, const mf_kind *it)
 {
     mf_repeat *r = pool->repeat;
-    bool dear = it && it->packed && !cheap(pool, r->begun_at);
+    bool dear = it && it->packed && !(pool->multi ? cheap(pool, r->begun_at) : unnoticed(pool, r->begun_at));
     r->calm = dear ? 0 : r->calm + 1;
     if (dear)
         r->restless++;
     else if (r->calm >= CALM)
         r->restless = 0;
     r->before_at = r->begun_at;
-    r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us};
+    r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us, pool->lost_us};
 }
 
 /* Is it to be packed? Not if it went well by itself: the pool did not grow, and moving pages took little; it would only be

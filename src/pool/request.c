@@ -259,7 +259,9 @@ memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_add
     mf_cache_settle(pool, r->owner);
     unsigned lane;
     memfit_address found;
-    memfit_status status = mf_fence_lane(pool, r->stream, &lane, err);
+    memfit_status status = r->runs && !pool->fence.open_graphs /* none was announced since it was asked */
+                               ? mf_lane_of(pool, r->stream, &lane, err)
+                               : mf_fence_lane(pool, r->stream, &lane, err);
     if (!status && !search(pool, r, lane, &found, err)) {
         pool->failures++;
         status = mf_pool_explain_failure(pool, r, err);

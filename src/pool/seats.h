@@ -40,13 +40,13 @@ typedef struct mf_packing {
     mf_claim *claims; /* addresses that are not to be had, in the order of their starts; room for twice `count` more */
     size_t claimed;   /* how many */
     mf_rank *ranks;   /* room for `count` */
-    uint64_t *loads;  /* room for twice `count` */
+    uint64_t *loads;  /* room for four times `count` */
     uint64_t from;    /* the lowest address of a seat */
     unsigned way;     /* that was the best */
     uint64_t top;     /* where the highest seat ends; */
     uint64_t pages;   /* pages that seats, and what stays, lie in */
 } mf_packing;
 void mf_seats_pack(mf_packing *p);
-void mf_seats_pack_again(mf_packing *p); /* in the way `way` only */
+void mf_seats_pack_again(mf_packing *p); /* in the way `way` only, with more patience: it takes no more pages */
 
 #endif

@@ -170,11 +170,13 @@ static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
     uint64_t here = r->from, there = r->from ? 0 : above;
     p->from = there;
     mf_seats_pack(p);
+    mf_seats_pack_again(p);
     k->pages_at[!here] = p->pages;
     unsigned way = p->way;
     p->from = here;
     p->fixed = share_beginning(r, k);
     mf_seats_pack(p);
+    mf_seats_pack_again(p);
     k->pages_at[here != 0] = p->pages;
     uint64_t other = most_at(r, !here);
     if (other + other / BETTER_PART < most_at(r, here != 0)) {
@@ -207,7 +209,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     size_t stay = claim_those_that_stay(pool, k->count, NULL), most = stay + 2 * (size_t)k->count;
     mf_claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
     mf_rank *ranks = mf_host_zalloc(pool->host, k->count * sizeof *ranks);
-    uint64_t *loads = mf_host_zalloc(pool->host, 2 * (size_t)k->count * sizeof *loads);
+    uint64_t *loads = mf_host_zalloc(pool->host, 4 * (size_t)k->count * sizeof *loads);
     k->packed = false;
     if (claims && ranks && loads) {
         claim_those_that_stay(pool, k->count, claims);
@@ -226,7 +228,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     set_top(pool);
     mf_host_free(pool->host, claims, most * sizeof *claims);
     mf_host_free(pool->host, ranks, k->count * sizeof *ranks);
-    mf_host_free(pool->host, loads, 2 * (size_t)k->count * sizeof *loads);
+    mf_host_free(pool->host, loads, 4 * (size_t)k->count * sizeof *loads);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 

@@ -20,7 +20,7 @@ typedef struct mf_note { /* a request on the tape */
 } mf_note;
 
 typedef struct mf_spent { /* when a step began, and what moving pages had taken until then */
-    uint64_t us, moving_us;
+    uint64_t us, moving_us, lost_us;
 } mf_spent;
 
 typedef struct mf_kind {

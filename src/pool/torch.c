@@ -200,14 +200,18 @@ static void print_why(memfit_pool *pool, const char *words)
 }
 
 /* A stream that is captured must not be served from a thread's cache: what is there may belong to nobody's graph. Once a
- * graph was announced the pool has no caches, and looks itself (fence.c). */
-static memfit_status look_for_capture(const card *c, memfit_stream stream, memfit_error *err)
+ * graph was announced the pool has no caches, and looks itself (fence.c). *runs: looked, and it is not captured. */
+static memfit_status look_for_capture(const card *c, memfit_stream stream, bool *runs, memfit_error *err)
 {
     const mf_device_table *table = c->device->table;
     bool captured = false;
-    if (!table->capturing || !atomic_load_explicit(&c->pool->pass, memory_order_relaxed) ||
-        table->capturing(c->device, stream, &captured, NULL) || !captured)
+    *runs = false;
+    if (!table->capturing || !atomic_load_explicit(&c->pool->pass, memory_order_relaxed))
         return MEMFIT_OK;
+    if (table->capturing(c->device, stream, &captured, NULL) || !captured) {
+        *runs = true;
+        return MEMFIT_OK;
+    }
     return mf_fail(
         err, MEMFIT_UNSUPPORTED,
         "memfit: a CUDA graph is being captured, and PyTorch was not told to announce it: its memory would be "
@@ -260,11 +264,13 @@ void *memfit_torch_alloc(ssize_t bytes, int device, void *stream)
     card *c = card_of(device);
     if (!status && !c)
         status = open_card(device, &c, &err);
+    memfit_stream on = (memfit_stream)(uintptr_t)stream;
+    bool runs;
     if (!status)
-        status = look_for_capture(c, (memfit_stream)(uintptr_t)stream, &err);
+        status = look_for_capture(c, on, &runs, &err);
     if (!status)
-        status = memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, owner_on(c), (memfit_stream)(uintptr_t)stream,
-                                      &address, &err);
+        status = runs ? mf_pool_alloc_running(c->pool, (uint64_t)bytes, owner_on(c), on, &address, &err)
+                      : memfit_pool_alloc_on(c->pool, (uint64_t)bytes, 0, owner_on(c), on, &address, &err);
     if (!status)
         return (void *)(uintptr_t)address;
     char text[2 * MEMFIT_ERROR_TEXT + 64];

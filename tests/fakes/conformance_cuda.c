@@ -124,6 +124,7 @@ static void graph_rules(const mf_cuda_driver *d)
               d->mem_alloc(&place, 4096),
           0);
     check("ending a capture that was not begun is refused", d->capture_end(stream, &none), CU_ERROR_ILLEGAL_STATE);
+    check("capturing the default stream is refused", d->capture_begin(NULL, CU_CAPTURE_MODE_RELAXED), 900);
     check("begin to capture", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), 0);
     check("beginning again is refused", d->capture_begin(stream, CU_CAPTURE_MODE_RELAXED), CU_ERROR_ILLEGAL_STATE);
     pinned[0] = 1;

@@ -45,7 +45,8 @@ enum {
     MOST_STREAMS = 256,
     MOST_QUEUED = 65536,
     MOST_GRAPHS = 64,
-    MOST_PINNED = 256
+    MOST_PINNED = 256,
+    MOST_NAMES = 128
 };
 enum { CAPTURE_UNSUPPORTED = 900, NOT_CAPTURED = 901, CAPTURED_EVENT = 907, UNJOINED = 904 };
 
@@ -110,6 +111,10 @@ static struct {
     int fail_code;
     bool fail_for_ever;
     uint64_t calls, broken;
+    struct {
+        const char *name;
+        uint64_t calls;
+    } counted[MOST_NAMES]; /* by function, in the order they were first called */
     char first_broken[160];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
@@ -132,10 +137,20 @@ static bool gives_back(const char *name)
     return false;
 }
 
+static uint64_t *count_of(const char *name)
+{
+    unsigned i = 0;
+    while (i < MOST_NAMES - 1 && fake.counted[i].name && strcmp(fake.counted[i].name, name) != 0)
+        i++;
+    fake.counted[i].name = name;
+    return &fake.counted[i].calls;
+}
+
 /* Counts the call and says with which code it must fail, if it must. */
 static int planned_failure(const char *name)
 {
     fake.calls++;
+    ++*count_of(name);
     if (!fake.fail_nth || (fake.fail_name[0] && strcmp(fake.fail_name, name) != 0))
         return 0;
     if (fake.fail_nth > 1) {
@@ -1074,8 +1089,20 @@ EXPORT void fake_cuda_reset_counts(void)
 {
     pthread_mutex_lock(&fake.lock);
     fake.calls = fake.broken = 0;
+    memset(fake.counted, 0, sizeof fake.counted);
     fake.first_broken[0] = 0;
     pthread_mutex_unlock(&fake.lock);
+}
+
+EXPORT uint64_t fake_cuda_count(const char *name)
+{
+    pthread_mutex_lock(&fake.lock);
+    uint64_t calls = 0;
+    for (unsigned i = 0; i < MOST_NAMES && fake.counted[i].name; i++)
+        if (strcmp(fake.counted[i].name, name) == 0)
+            calls = fake.counted[i].calls;
+    pthread_mutex_unlock(&fake.lock);
+    return calls;
 }
 
 EXPORT void fake_cuda_foreign(uint64_t bytes)

@@ -26,6 +26,7 @@ typedef struct fake_cuda_state {
 void fake_cuda_fail(const char *name, uint64_t nth, int code, bool for_ever);
 void fake_cuda_get(fake_cuda_state *state);
 void fake_cuda_reset_counts(void);
+uint64_t fake_cuda_count(const char *name); /* calls of one counted function since then */
 /* Bytes another process holds on device 0. */
 void fake_cuda_foreign(uint64_t bytes);
 /* A held stream does not move: copies and fills on it are queued, and events recorded on it are not done, until it is let

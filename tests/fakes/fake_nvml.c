@@ -13,6 +13,7 @@
  *   FAKE_NVML_CAPABILITY  "90" (default): 9.0; "na": not supported
  *   FAKE_NVML_MODE        compute mode, default 0
  *   FAKE_NVML_MIG, FAKE_NVML_DISPLAY   1 or 0; unset: not supported
+ *   FAKE_NVML_US          how long listing compute processes takes: where they hold many handles, milliseconds
  *   FAKE_NVML_THREAD      1: starts a thread that stays, as the real one may, with the signals its starter had
  *
  * As on an H200: 615 MiB are reserved (the older memory reading counts them as used), the driver takes 3 1/4 MiB and
@@ -281,6 +282,9 @@ static int list_processes(void *device, unsigned *count, void *out, unsigned lay
     read_file();
     unsigned n = 0, shown = fake.listings ? fake.count : fake.known;
     fake.listings += !display;
+    unsigned us = (unsigned)atoi(setting("FAKE_NVML_US", "0"));
+    if (us && !display)
+        usleep(us);
     for (unsigned i = 0; i < shown; i++) {
         const process *p = &fake.list[i];
         if (p->card != card_of(device) || p->display != display)
@@ -297,6 +301,11 @@ static int list_processes(void *device, unsigned *count, void *out, unsigned lay
     }
     *count = n;
     return OK;
+}
+
+unsigned fake_nvml_listings(void) /* of compute processes since nvmlInit, for a test that asks */
+{
+    return fake.listings;
 }
 
 #define LISTS(suffix, layout)                                                                                          \

@@ -19,6 +19,7 @@ static int (*stream_create)(void **, unsigned);
 static int (*fill)(uint64_t, unsigned char, size_t, void *);
 static int (*copy)(uint64_t, uint64_t, size_t, void *);
 static int (*ctx_push)(void *);
+static uint64_t (*count_calls)(const char *);
 static void *side, *third;
 
 static int load_fake(void **state)
@@ -29,6 +30,7 @@ static int load_fake(void **state)
     void *library = open_fake_driver();
     *(void **)&get_state = need(library, "fake_cuda_get");
     *(void **)&hold = need(library, "fake_cuda_hold");
+    *(void **)&count_calls = need(library, "fake_cuda_count");
     *(void **)&capture = need(library, "fake_cuda_capture");
     *(void **)&open_to = need(library, "fake_cuda_open_to");
     *(void **)&stream_create = need(library, "cuStreamCreate");
@@ -207,6 +209,26 @@ static void record_stream_of_what_is_not_ours(void **state)
     no_rule_broken();
 }
 
+/* The default stream cannot be captured: requests on it do not ask the driver, and one on another stream asks once; so does
+ * an event behind what was freed there. */
+static void the_driver_is_asked_once_at_most(void **state)
+{
+    (void)state;
+    enum { TENSORS = 16 };
+    unsigned char *tensors[TENSORS];
+    for (unsigned turn = 0; turn < 4; turn++) {
+        void *stream = turn % 2 ? side : NULL;
+        uint64_t before = count_calls("cuStreamIsCapturing");
+        for (unsigned i = 0; i < TENSORS; i++)
+            tensors[i] = get(100000 * (i + 1), stream);
+        uint64_t asked = count_calls("cuStreamIsCapturing") - before, events = turn ? 1 : 0;
+        assert_in_range(asked, stream ? TENSORS : 0, (stream ? TENSORS : 0) + events);
+        for (unsigned i = 0; i < TENSORS; i++)
+            memfit_torch_free(tensors[i], 100000 * (i + 1), 0, stream);
+    }
+    no_rule_broken();
+}
+
 static void graphs(void **state)
 {
     (void)state;
@@ -265,6 +287,7 @@ static void cards_reach_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_driver_is_asked_once_at_most),
         cmocka_unit_test(blocks_come_and_go),
         cmocka_unit_test(owners_are_named),
         cmocka_unit_test(what_is_too_much_is_refused),

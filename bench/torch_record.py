@@ -1,0 +1,158 @@
+"""Records what a loop of torch_models.py, torch_unseen.py or torch_fresh.py asks an allocator for, on a machine without a card: its tensors are meta tensors,
+which have sizes and no bytes. Writes a CSV trace (docs/trace.md) for `memfit replay` and `bench_pool steps`.
+
+    python bench/torch_record.py seasons --steps 24 --repeat 50 --out seasons.csv
+
+With --repeat the shortest run of steps at the end that was the same the time before, request by request, is written so many times more (a loop that draws its
+sizes has none).
+
+What is not in it is what kernels take for themselves, but for convolutions: each takes as much as it reads and writes, to turn it over (TF32 kernels want channels
+last); --workspace changes that. Loops with side streams cannot be recorded; torch.compile is left out, and its model run as it is; so is
+autocast: all is float32 that a loop does not turn itself. Times are by a model of the card: of every operation the most of 4 us, its bytes at 3 TB/s and its arithmetic at --tflops.
+"""
+import argparse
+import contextlib
+import importlib
+import pathlib
+import sys
+import weakref
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("workload")
+    p.add_argument("--steps", type=int, default=100)
+    p.add_argument("--repeat", type=int, default=0)
+    p.add_argument("--tflops", type=float, default=60.0)
+    p.add_argument("--workspace", type=float, default=1.0)
+    p.add_argument("--out", required=True)
+    a = p.parse_args()
+
+    import torch
+    import torch_fresh
+    import torch_models
+    import torch_unseen
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import flop_registry
+
+    for module in (torch_fresh, torch_models, torch_unseen):
+        module.DEVICE = "meta"
+    torch.compile = lambda model, **_: model
+    torch.nn.Module.cuda = lambda self, *_: self.to("meta")
+    torch.Tensor.cuda = lambda self, *_, **__: self.to("meta")
+    torch.autocast = lambda *_, **__: contextlib.nullcontext()
+    item = torch.Tensor.item
+    torch.Tensor.item = lambda self: 0.0 if self.device.type == "meta" else item(self)  # the loops only print it
+    for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):  # optimizers as on a card
+        importlib.import_module(name)._get_foreach_kernels_supported_devices = lambda: ["meta"]
+    loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH}
+
+    lines, alive, clock, count = [], {}, [0.0], [0]
+
+    def end(key, number, size):
+        alive.pop(key, None)
+        lines.append((clock[0], "free", number, size))
+
+    def note(tensor):
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type != "meta":
+            return
+        storage = tensor.untyped_storage()
+        size, key = storage.nbytes(), storage._cdata
+        if key in alive or not size:
+            return
+        number = count[0]
+        count[0] += 1
+        lines.append((clock[0], "alloc", number, size))
+        alive[key] = weakref.ref(storage, lambda _, k=key, n=number, s=size: end(k, n, s))
+
+    def workspace(tensors):
+        size = int(a.workspace * sum(t.numel() * t.element_size() for t in tensors))
+        if size:
+            lines.extend(((clock[0], "alloc", count[0], size), (clock[0], "free", count[0], size)))
+            count[0] += 1
+
+    def turn_over(func, args, out):
+        """A convolution, or the two of its gradients, after their results were taken."""
+        if func._overloadpacket is torch.ops.aten.convolution:
+            workspace((args[0], args[1], out))
+        elif func._overloadpacket is torch.ops.aten.convolution_backward:
+            grad, x, weight = args[:3]
+            if out[0] is not None:
+                workspace((grad, weight, out[0]))
+            if out[1] is not None:
+                workspace((grad, x, out[1]))
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            out = func(*args, **kwargs)
+            leaves = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
+            if not any(t.device.type == "meta" for t in leaves):
+                return out
+            for t in tree_leaves(out):
+                note(t)
+            turn_over(func, args, out)
+            if not func.is_view:
+                cost = flop_registry.get(func._overloadpacket)
+                flops = cost(*args, **kwargs, out_val=out) if cost else 0
+                clock[0] += max(4.0, sum(t.numel() * t.element_size() for t in leaves) / 3e6, flops / a.tflops / 1e6)
+            return out
+
+    class OnMeta(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            kwargs = dict(kwargs or {})
+            if str(kwargs.get("device", "")).startswith("cuda"):
+                kwargs["device"] = "meta"
+            return func(*args, **kwargs)
+
+    began = []  # of every step: the time, and the events before it
+    with OnMeta(), Record():
+        for _, loss in zip(range(a.steps), loops[a.workload][0](torch)):
+            began.append((clock[0], len(lines)))
+            del loss
+    steps, ms = a.steps, (began[-1][0] - began[0][0]) / max(1, len(began) - 1) / 1000
+    if a.repeat:
+        period = find_period(lines, began)
+        if not period:
+            sys.exit(f"{a.workload}: no run of steps comes again in {a.steps}")
+        del lines[began[-1][1]:]
+        repeat(lines, began, period, a.repeat)
+        steps += period * a.repeat
+    pathlib.Path(a.out).write_text("time_us,op,id,bytes,stream\n" + "".join(f"{int(t)},{op},{number},{size},0\n" for t, op, number, size in lines))
+    print(f"{a.workload}: {len(lines)} events, {steps} steps, {ms:.2f} ms a step by the model")
+
+
+def shape(lines, first, past):
+    """What a run of events does, whatever its blocks are numbered: how far before a free its block was asked for."""
+    asked = {number: i for i, (_, op, number, _) in enumerate(lines[:past]) if op == "alloc"}
+    return [(op, size, i - asked[number] if op == "free" else 0) for i, (_, op, number, size) in enumerate(lines[first:past], first)]
+
+
+def find_period(lines, began):
+    """How many steps the shortest run has that came twice at the end. What it frees of before it was asked for in the run before."""
+    for period in range(1, len(began) // 2):
+        a, b, c = (began[-1 - k * period][1] for k in (2, 1, 0))
+        if b - a == c - b and shape(lines, a, b) == shape(lines, b, c) and all(back <= c - b for op, _, back in shape(lines, b, c)):
+            return period
+    return 0
+
+
+def repeat(lines, began, period, times):
+    (from_us, first), (to_us, past) = began[-1 - period], began[-1]
+    back = [b for _, _, b in shape(lines, first, past)]
+    count = 1 + max(number for _, _, number, _ in lines)
+    for k in range(1, times + 1):
+        for i in range(first, past):
+            t, op, number, size = lines[i]
+            if op == "alloc":
+                number, count = count, count + 1
+            else:  # the block that was asked for as long before
+                number = lines[len(lines) - back[i - first]][2]
+            lines.append((t + k * (to_us - from_us), op, number, size))
+
+
+main()

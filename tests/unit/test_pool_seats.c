@@ -1,0 +1,107 @@
+/*
+ * test_pool_seats.c: the blocks of a step, all of their lives known, packed (seats.c): close to what the fullest moment needs, no
+ * two that live together on each other, and the same again.
+ */
+#include "test.h"
+
+#include "pool/seats.h"
+
+/* The blocks of 1 MiB and more of a step of a denoising network, as recorded on a card: 64 KiB units, and how many of these
+ * requests it lives for. At its fullest moment the step has 1,053 pages in use; by size, area and life alone, without
+ * regard to that moment, it takes 1,087. */
+static const struct {
+    uint32_t units, life;
+} denoising[] = {
+    {72, 167},   {72, 3},    {72, 2},     {72, 164},   {1152, 163}, {1152, 161}, {1152, 159}, {1152, 3},  {2306, 1},
+    {1152, 152}, {1152, 6},  {1152, 149}, {1152, 147}, {1152, 3},   {2306, 1},   {1152, 140}, {288, 138}, {288, 136},
+    {288, 134},  {576, 3},   {867, 1},    {576, 126},  {576, 6},    {576, 123},  {576, 121},  {576, 3},   {1254, 1},
+    {576, 114},  {144, 112}, {144, 110},  {144, 108},  {144, 3},    {294, 1},    {144, 100},  {144, 6},   {144, 97},
+    {144, 95},   {144, 3},   {294, 1},    {144, 36},   {144, 88},   {432, 2},    {432, 74},   {144, 73},  {144, 66},
+    {144, 2},    {144, 29},  {576, 2},    {1152, 57},  {1152, 55},  {1152, 53},  {288, 3},    {1446, 1},  {288, 45},
+    {288, 6},    {288, 42},  {288, 40},   {288, 3},    {578, 1},    {288, 16},   {1152, 2},   {2304, 31}, {2304, 29},
+    {2304, 27},  {1152, 3},  {3459, 1},   {1152, 19},  {1152, 6},   {1152, 16},  {1152, 14},  {1152, 3},  {2306, 1},
+    {1152, 8},   {72, 5},    {1225, 1},   {72, 92},    {72, 1},     {72, 3},     {1152, 9},   {1256, 1},  {1152, 4},
+    {2306, 1},   {2391, 1},  {1152, 2},   {1152, 6},   {2304, 71},  {28, 1},     {2304, 4},   {3459, 1},  {3524, 1},
+    {2304, 2},   {2304, 1},  {288, 8},    {1152, 1},   {288, 3},    {646, 1},    {288, 2},    {288, 6},   {1152, 44},
+    {55, 1},     {1152, 4},  {1446, 1},   {12168, 1},  {1152, 2},   {1152, 1},   {144, 30},   {576, 1},   {144, 3},
+    {144, 8},    {72, 1},    {144, 6},    {144, 8},    {144, 6},    {144, 4},    {144, 1},    {385, 1},   {144, 4},
+    {144, 4},    {144, 4},   {144, 4},    {144, 4},    {144, 4},    {432, 4},    {432, 1},    {432, 1},   {432, 3},
+    {864, 1},    {144, 1},   {144, 4},    {294, 1},    {420, 1},    {144, 2},    {144, 6},    {144, 8},   {54, 1},
+    {144, 4},    {294, 1},   {420, 1},    {144, 2},    {144, 1},    {576, 2},    {576, 8},    {576, 4},   {1254, 1},
+    {1284, 1},   {576, 2},   {576, 6},    {288, 8},    {27, 1},     {288, 4},    {867, 1},    {1062, 1},  {288, 2},
+    {288, 1},    {1152, 2},  {1152, 7},   {1152, 4},   {2306, 1},   {2391, 1},   {1152, 2},   {1152, 5},  {1152, 6},
+    {1152, 4},   {2306, 1},  {2391, 1},   {1152, 2},   {1152, 1}};
+enum { DENOISING = sizeof denoising / sizeof *denoising, FULLEST = 1053 };
+
+/* A network that makes winter of summer, trained on what another made: units of 256 bytes, and how long each lived. In the eight
+ * ways alone it takes 327 pages; when what ends highest goes first, what its fullest moment needs. */
+static const struct {
+    uint32_t units, life;
+} season[] = {
+    {294912, 84}, {313455, 1}, {294912, 2},  {294912, 80}, {147456, 74}, {443016, 1},  {147456, 2}, {147456, 70},
+    {73728, 64},  {223776, 1}, {73728, 2},   {73728, 60},  {73728, 54},  {152640, 1},  {73728, 2},  {73728, 50},
+    {73728, 44},  {152640, 1}, {73728, 2},   {73728, 40},  {73728, 34},  {152640, 1},  {73728, 2},  {73728, 30},
+    {147456, 3},  {225792, 1}, {147456, 22}, {294912, 3},  {443520, 1},  {294912, 14}, {18432, 3},  {313455, 1},
+    {18432, 7},   {18432, 5},  {18432, 1},   {18432, 3},   {18432, 2},   {18432, 2},   {18432, 4},  {294912, 4},
+    {313455, 1},  {313455, 1}, {294912, 5},  {147456, 5},  {1152, 48},   {443520, 1},  {443520, 1}, {147456, 5},
+    {73728, 5},   {4608, 43},  {225792, 1},  {225792, 1},  {73728, 2},   {73728, 5},   {73728, 5},  {5184, 37},
+    {152640, 1},  {152640, 1}, {73728, 2},   {73728, 5},   {73728, 5},   {5184, 31},   {152640, 1}, {152640, 1},
+    {73728, 2},   {73728, 5},  {73728, 5},   {5184, 25},   {152640, 1},  {152640, 1},  {73728, 2},  {73728, 5},
+    {147456, 5},  {2592, 19},  {223776, 1},  {223776, 1},  {147456, 2},  {147456, 5},  {294912, 5}, {648, 13},
+    {443016, 1},  {443016, 1}, {294912, 2},  {294912, 2},  {313455, 1},  {648, 7},     {2592, 6},   {5184, 5},
+    {5184, 4},    {5184, 3},   {4608, 2},    {1152, 1}};
+enum { SEASON = sizeof season / sizeof *season, SEASON_FULLEST = 311 };
+
+/* Packs a step twice, and looks that no two that live together lie on each other. Returns the pages it takes. */
+static uint64_t pack(mf_want *wants, uint32_t count)
+{
+    static mf_claim claims[1024];
+    static mf_rank ranks[512];
+    static uint64_t loads[2048], starts[512];
+    assert_true(count <= 512);
+    mf_packing p = {.wants = wants, .count = count, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
+    mf_seats_pack(&p);
+    uint64_t pages = p.pages;
+    for (unsigned again = 0; again < 3; again++) {
+        for (uint32_t a = 0; a < count; a++)
+            for (uint32_t b = a + 1; b < count && b < a + wants[a].life; b++)
+                assert_true(wants[a].start + wants[a].units * (uint64_t)MF_UNIT <= wants[b].start ||
+                            wants[b].start + wants[b].units * (uint64_t)MF_UNIT <= wants[a].start);
+        for (uint32_t a = 0; a < count; a++) {
+            assert_true(again < 2 || wants[a].start == starts[a]); /* and the same again */
+            starts[a] = wants[a].start;
+            assert_true(wants[a].start + wants[a].units * (uint64_t)MF_UNIT <= p.top);
+        }
+        mf_seats_pack_again(&p);
+        assert_true(p.pages <= pages);
+        pages = p.pages;
+    }
+    return pages;
+}
+
+static void what_ends_highest_goes_first(void **state)
+{
+    (void)state;
+    static mf_want wants[SEASON];
+    for (uint32_t i = 0; i < SEASON; i++)
+        wants[i] = (mf_want){.units = season[i].units, .life = season[i].life};
+    assert_int_equal(pack(wants, SEASON), SEASON_FULLEST);
+}
+
+static void a_step_is_packed_close_to_its_fullest(void **state)
+{
+    (void)state;
+    static mf_want wants[DENOISING];
+    for (uint32_t i = 0; i < DENOISING; i++)
+        wants[i] = (mf_want){.units = denoising[i].units * (65536 / MF_UNIT), .life = denoising[i].life};
+    assert_in_range(pack(wants, DENOISING), FULLEST, FULLEST + FULLEST / 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_packed_close_to_its_fullest),
+        cmocka_unit_test(what_ends_highest_goes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
