@@ -36,8 +36,8 @@ static void print_means(FILE *f, const mf_plan *plan)
 {
     const char *and = "";
     if (plan->pieces > 1) {
-        mf_print(f, " in %lld micro-batches of %lld samples", (long long)plan->pieces,
-                 (long long)plan->phases[0].batch);
+        mf_print(f, " in %lld micro-batches of %lld sample%s", (long long)plan->pieces,
+                 (long long)plan->phases[0].batch, plan->phases[0].batch == 1 ? "" : "s");
         and = " and";
     }
     if (plan->chunks > 1) {
@@ -45,7 +45,8 @@ static void print_means(FILE *f, const mf_plan *plan)
         and = " and";
     }
     if (plan->recomputed_ops) {
-        mf_print(f, "%s by recomputing %u operations", and, plan->recomputed_ops);
+        mf_print(f, "%s by recomputing %u operation%s", and, plan->recomputed_ops,
+                 plan->recomputed_ops == 1 ? "" : "s");
         and = " and";
     }
     if (plan->validation_split)

@@ -88,6 +88,10 @@ static void first_state(mf_trainer *t)
                                        .kept = INFINITY,
                                        .rate_factor = 1};
     const mf_graph *g = mf_trainer_graph(t);
+    const mf_json *scaling;
+    mf_keras_optimizer(t->model->compile, &scaling);
+    if (g->needs_loss_scale && !g->optimizer_given && mf_json_get_number(scaling, "initial_scale", 0) >= 1)
+        t->state.loss_scale = mf_json_get_number(scaling, "initial_scale", 0);
     const mf_stored *outer =
         g->needs_loss_scale && t->model->outer_optimizer_count >= 4 ? t->model->outer_optimizer : NULL;
     if (outer && outer[2].dtype == MF_I64 && outer[2].bytes == 8 && outer[3].dtype == MF_F32 && outer[3].bytes == 4) {

@@ -205,8 +205,14 @@ void mf_lower_simple_rnn(mf_layer_call *c)
 
 static bool cell_kind(const char *name, cell *kind)
 {
-    *kind = strncmp(name, "LSTM", 4) == 0 ? LSTM : strncmp(name, "GRU", 3) == 0 ? GRU : SIMPLE;
-    return *kind != SIMPLE || strncmp(name, "SimpleRNN", 9) == 0;
+    static const char *const names[] = {[LSTM] = "LSTM", [GRU] = "GRU", [SIMPLE] = "SimpleRNN"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+        *kind = (cell)i;
+        if (strncmp(name, names[i], n) == 0 && (!name[n] || strcmp(name + n, "Cell") == 0))
+            return true;
+    }
+    return false;
 }
 
 /* RNN(cell): the options of the layer, the rest from the cell. */
