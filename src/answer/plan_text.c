@@ -167,9 +167,9 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
     char count[32], fixed[24], memory[24], peak[24];
     const mf_plan *plan = a->plan;
-    mf_print(f, "\n  model     %s: %u layers, %s parameters; optimizer %s%s, loss %s%s\n",
+    mf_print(f, "\n  model     %s: %u layer%s, %s parameters; optimizer %s%s, loss %s%s\n",
              c->model->name ? c->model->name : c->path, a->layer_count ? a->layer_count - 1 : 0,
-             mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
+             a->layer_count == 2 ? "" : "s", mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
              a->optimizer_assumed ? " (assumed)" : "", a->loss, a->loss_assumed ? " (assumed)" : "");
     print_assumed(f, a);
     mf_print(f, "  device    %s: %s, of which %s fixed cost", c->device, size_text(c->memory_bytes, memory),

@@ -128,6 +128,12 @@ static void say_once(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_WARNING, "the file names no optimizer: %s is assumed", g->optimizer_name);
     if (g->loss_assumed && t->mode != MF_MODE_PREDICT)
         mf_log_write(&t->log, MF_LOG_WARNING, "the file names no loss: %s is assumed", g->loss_name);
+    uint64_t trained = 0;
+    for (uint32_t i = 0; i < g->layer_count; i++)
+        trained += g->layers[i].trainable_count;
+    if (!trained && t->mode == MF_MODE_TRAIN)
+        mf_log_write(&t->log, MF_LOG_WARNING,
+                     "no weight will be trained: every layer is frozen (trainable = False) or has none");
     if (g->ignored_metrics)
         mf_log_write(&t->log, MF_LOG_WARNING, "not computed: the metrics %s", g->ignored_metrics);
     uint32_t metrics = 0;

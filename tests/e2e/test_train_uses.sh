@@ -302,5 +302,10 @@ run train "$f/cnn.keras" --data "$t/good.npz" --steps 0 --out "$t/untrained.kera
 [ "$(json "$t/out" steps)" = 0 ] || fail "--steps 0 did $(json "$t/out" steps) steps"
 near "--steps 0" "$(loss "$t/untrained.keras" --data "$t/good.npz")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
 
+# A model in which nothing can change says so, also when it is asked to be quiet.
+sed 's/"units":2/"units":2,"trainable":false/' "$t/plain.json" >"$t/frozen.json"
+run train "$t/frozen.json" --data synthetic:8 --quiet
+grep -q "no weight will be trained: every layer is frozen" "$t/err" || fail "a frozen model trains without a word"
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures
