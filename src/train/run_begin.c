@@ -134,6 +134,11 @@ static void say_once(mf_trainer *t)
     if (!trained && t->mode == MF_MODE_TRAIN)
         mf_log_write(&t->log, MF_LOG_WARNING,
                      "no weight will be trained: every layer is frozen (trainable = False) or has none");
+    const mf_shape *output = g->output_count ? &g->tensors[g->outputs[0]].shape : NULL;
+    int64_t classes = output && output->rank ? output->dim[output->rank - 1] : 0;
+    if (classes > 1 && t->class_count > classes)
+        mf_log_write(&t->log, MF_LOG_WARNING, "%s weighs label %lld, which no sample has: the labels are 0 to %lld",
+                     t->options->class_weight, (long long)t->class_count - 1, (long long)classes - 1);
     if (g->ignored_metrics)
         mf_log_write(&t->log, MF_LOG_WARNING, "not computed: the metrics %s", g->ignored_metrics);
     uint32_t metrics = 0;

@@ -307,5 +307,10 @@ sed 's/"units":2/"units":2,"trainable":false/' "$t/plain.json" >"$t/frozen.json"
 run train "$t/frozen.json" --data synthetic:8 --quiet
 grep -q "no weight will be trained: every layer is frozen" "$t/err" || fail "a frozen model trains without a word"
 
+# Class weights numbered from 1, as people do: the last of them weighs nothing.
+echo '{"1": 1.0, "10": 5.0}' >"$t/from_one.json"
+run train "$f/cnn.keras" --data "$t/good.npz" --steps 1 --class-weight "$t/from_one.json" --quiet
+grep -q "weighs label 10, which no sample has: the labels are 0 to 9" "$t/err" || fail "a class weight without a class: $(cat "$t/err")"
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures
