@@ -134,8 +134,7 @@ static void say_once(mf_trainer *t)
     if (!trained && t->mode == MF_MODE_TRAIN)
         mf_log_write(&t->log, MF_LOG_WARNING,
                      "no weight will be trained: every layer is frozen (trainable = False) or has none");
-    const mf_shape *output = g->output_count ? &g->tensors[g->outputs[0]].shape : NULL;
-    int64_t classes = output && output->rank ? output->dim[output->rank - 1] : 0;
+    const int64_t classes = mf_feeder_classes(g);
     if (classes > 1 && t->class_count > classes)
         mf_log_write(&t->log, MF_LOG_WARNING, "%s weighs label %lld, which no sample has: the labels are 0 to %lld",
                      t->options->class_weight, (long long)t->class_count - 1, (long long)classes - 1);

@@ -38,7 +38,9 @@ typedef struct walk {
     values *value;              /* by call */
     uint8_t *state;             /* by call: 0 not seen, 1 on the stack, 2 done */
     uint32_t call_count;
-    uint32_t *rank; /* by call: place in Keras's order, where a layer takes masks off its inputs; else NULL */
+    uint32_t *takers; /* layers that take masks off their inputs (mask_at), and how many */
+    uint32_t taker_count;
+    uint32_t *rank; /* by call: place in Keras's order; NULL where no layer takes masks */
 } walk;
 
 static void no_memory(mf_lowering *lo)
@@ -272,10 +274,10 @@ static uint32_t mask_at(const walk *w, uint32_t layer, uint32_t call, uint32_t t
 {
     const values *v = &w->value[w->first[layer] + call];
     const mf_model *model = w->scope->model;
-    for (uint32_t i = 0; w->rank && v->mask[tensor] != MF_NONE && i < model->layer_count; i++) {
-        const mf_layer *l = &model->layers[i];
-        for (uint32_t k = 0; takes_masks(l) && k < l->call_count; k++)
-            for (uint32_t n = 0; w->rank[w->first[i] + k] < rank && n < l->calls[k].arg_count; n++) {
+    for (uint32_t i = 0; v->mask[tensor] != MF_NONE && i < w->taker_count; i++) {
+        const mf_layer *l = &model->layers[w->takers[i]];
+        for (uint32_t k = 0; k < l->call_count; k++)
+            for (uint32_t n = 0; w->rank[w->first[w->takers[i]] + k] < rank && n < l->calls[k].arg_count; n++) {
                 const mf_call_arg *arg = &l->calls[k].args[n];
                 mf_dtype ignored;
                 if (arg->layer == layer && arg->call == call && arg->tensor == tensor &&
@@ -403,12 +405,14 @@ static bool walk_make(walk *w)
     }
     w->value = MF_NEW_ARRAY(&w->lo->scratch, values, w->call_count + 1);
     w->state = MF_NEW_ARRAY(&w->lo->scratch, uint8_t, w->call_count + 1);
-    bool taken = false;
-    for (uint32_t i = 0; i < model->layer_count && !w->lo->keras2; i++)
-        taken |= takes_masks(&model->layers[i]);
-    w->rank = taken ? MF_NEW_ARRAY(&w->lo->scratch, uint32_t, w->call_count + 1) : NULL;
-    if (!w->value || !w->state ||
-        (taken && (!w->rank || !mf_keras_ranks(&w->lo->scratch, model, w->first, w->call_count, w->rank)))) {
+    w->takers = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, model->layer_count + 1);
+    for (uint32_t i = 0; i < model->layer_count && w->takers && !w->lo->keras2; i++)
+        if (takes_masks(&model->layers[i]))
+            w->takers[w->taker_count++] = i;
+    if (w->taker_count)
+        w->rank = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, w->call_count + 1);
+    if (!w->value || !w->state || !w->takers ||
+        (w->taker_count && (!w->rank || !mf_keras_ranks(&w->lo->scratch, model, w->first, w->call_count, w->rank)))) {
         no_memory(w->lo);
         return false;
     }
