@@ -10,6 +10,9 @@ unjudged.json
              two outputs, the second without a loss: its weights are never trained
 checkpoint_v3.keras
              mlp.keras after 17 steps, as state version 3 wrote it: memfit of that time made it, not this script
+beside.keras, beside.npz
+             attentions side by side on one masked tensor: which of them still finds the mask depends on Keras's order.
+             y is what Keras predicts
 mlp.keras    dense only, SGD with momentum, no random layers: the same model runs in pieces with the same mathematics
 """
 import os
@@ -112,3 +115,24 @@ def unusual():
 for make in (residual, recurrent, attention, unet, unusual):
     with open(os.path.join(folder, make.__name__ + ".json"), "w") as f:
         f.write(make().to_json() + "\n")
+
+
+def beside():
+    """MultiHeadAttention takes the masks off its inputs: who reads them later in Keras's order finds none."""
+    keras.utils.set_random_seed(5)
+    a, b = keras.Input((6,), dtype="int32", name="a"), keras.Input((5,), dtype="int32", name="b")
+    e = L.Embedding(9, 4, mask_zero=True, embeddings_initializer="normal")
+    q, v = e(b), e(a)
+    heads = [L.MultiHeadAttention(2, 3)(q, v), L.AdditiveAttention()([q, v]), L.MultiHeadAttention(1, 4)(q, v), L.Attention()([q, v])]
+    m = keras.Model([a, b], L.GlobalAveragePooling1D()(L.Concatenate()(heads)))
+    m.compile("sgd", "mse")
+    x, r = {}, np.random.default_rng(5)
+    for name, steps in (("a", 6), ("b", 5)):
+        x[name] = r.integers(1, 9, (12, steps)).astype("int32")
+        for row in x[name]:
+            row[r.integers(1, steps + 1):] = 0
+    m.save(os.path.join(folder, "beside.keras"))
+    np.savez(os.path.join(folder, "beside.npz"), y=m.predict([x["a"], x["b"]], verbose=0), **x)
+
+
+beside()

@@ -36,8 +36,8 @@ static void print_means(FILE *f, const mf_plan *plan)
 {
     const char *and = "";
     if (plan->pieces > 1) {
-        mf_print(f, " in %lld micro-batches of %lld samples", (long long)plan->pieces,
-                 (long long)plan->phases[0].batch);
+        mf_print(f, " in %lld micro-batches of %lld sample%s", (long long)plan->pieces,
+                 (long long)plan->phases[0].batch, plan->phases[0].batch == 1 ? "" : "s");
         and = " and";
     }
     if (plan->chunks > 1) {
@@ -45,7 +45,8 @@ static void print_means(FILE *f, const mf_plan *plan)
         and = " and";
     }
     if (plan->recomputed_ops) {
-        mf_print(f, "%s by recomputing %u operations", and, plan->recomputed_ops);
+        mf_print(f, "%s by recomputing %u operation%s", and, plan->recomputed_ops,
+                 plan->recomputed_ops == 1 ? "" : "s");
         and = " and";
     }
     if (plan->validation_split)
@@ -166,9 +167,9 @@ static void print_facts(FILE *f, const mf_answer *a, const mf_answer_context *c)
 {
     char count[32], fixed[24], memory[24], peak[24];
     const mf_plan *plan = a->plan;
-    mf_print(f, "\n  model     %s: %u layers, %s parameters; optimizer %s%s, loss %s%s\n",
+    mf_print(f, "\n  model     %s: %u layer%s, %s parameters; optimizer %s%s, loss %s%s\n",
              c->model->name ? c->model->name : c->path, a->layer_count ? a->layer_count - 1 : 0,
-             mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
+             a->layer_count == 2 ? "" : "s", mf_format_count(a->parameter_count, count, sizeof count), a->optimizer,
              a->optimizer_assumed ? " (assumed)" : "", a->loss, a->loss_assumed ? " (assumed)" : "");
     print_assumed(f, a);
     mf_print(f, "  device    %s: %s, of which %s fixed cost", c->device, size_text(c->memory_bytes, memory),

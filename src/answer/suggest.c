@@ -77,8 +77,9 @@ static memfit_status suggest_pieces(suggesting *s, bool recompute, memfit_error 
         bool both = plan->recomputed_ops > 0;
         if (both == recompute)
             add_line(s, plan, MF_REORDERED, kept.batch,
-                     "%lld micro-batches of %lld samples%s (--gradient-accumulation %lld)%s", (long long)plan->pieces,
-                     (long long)plan->phases[0].batch, both ? ", with recomputation" : "", (long long)plan->pieces,
+                     "%lld micro-batches of %lld sample%s%s (--gradient-accumulation %lld)%s", (long long)plan->pieces,
+                     (long long)plan->phases[0].batch, plan->phases[0].batch == 1 ? "" : "s",
+                     both ? ", with recomputation" : "", (long long)plan->pieces,
                      plan->numerics == MF_CHANGED ? ": BatchNormalization then sees the micro-batches" : "");
     }
     mf_plan_destroy(plan);

@@ -174,7 +174,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
     memfit_train_options *o = &cli.o;
     *o = (memfit_train_options)MEMFIT_TRAIN_OPTIONS;
     double rate = NAN;
-    int64_t shuffle = -1;
+    int64_t shuffle = -1, steps = -1;
     train_plan plan = {0};
     const cli_binding bindings[] = {CLI_BIND("--data", &o->data),
                                     CLI_BIND("--batch-size", &o->batch),
@@ -199,7 +199,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--dump-graph", &plan.dump),
                                     CLI_BIND("--html", &plan.html),
                                     CLI_BIND("--epochs", &o->epochs),
-                                    CLI_BIND("--steps", &o->steps),
+                                    CLI_BIND("--steps", &steps),
                                     CLI_BIND("--validation-data", &o->validation_data),
                                     CLI_BIND("--validation-split", &o->validation_split),
                                     CLI_BIND("--learning-rate", &rate),
@@ -232,6 +232,8 @@ int cli_train(const cli_command *command, int argc, char **argv)
     o->model = cli.common.operands[0];
     o->learning_rate = isnan(rate) ? 0 : rate;
     o->no_shuffle = o->no_shuffle || shuffle == 0;
+    o->steps = steps > 0 ? steps : 0; /* the library's 0 is no end; --steps 0 is no step */
+    o->epochs = steps == 0 ? 0 : o->epochs;
     if (!o->data)
         return cli_usage_error(command, "--data SOURCE is missing: a file, or synthetic");
     status = train_cli_resolve(command, &cli);

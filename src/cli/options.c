@@ -70,8 +70,10 @@ static int read_count(const parser *p, const cli_option *o, const char *name, co
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
-    if (end == text || *end || errno)
+    if (end == text || *end)
         return cli_usage_error(p->command, "%s %s: must be a whole number", name, text);
+    if (errno)
+        return cli_usage_error(p->command, "%s %s: the number is too large", name, text);
     const char *slip = o->slip ? o->slip : "";
     if (n < o->least)
         return cli_usage_error(p->command, "%s %s: must be at least %lld\n%s", name, text, (long long)o->least, slip);

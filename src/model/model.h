@@ -120,4 +120,8 @@ memfit_status mf_model_load_bytes(const memfit_host *host, const void *data, uin
 memfit_status mf_model_unchanged(const mf_model *model, memfit_error *err);
 void mf_model_destroy(mf_model *model);
 
+/* The optimizer of compile settings (may be NULL). A LossScaleOptimizer around it is looked through; *scaling (may be
+ * NULL) is then its configuration, else NULL. */
+const mf_json *mf_keras_optimizer(const mf_json *compile, const mf_json **scaling);
+
 #endif

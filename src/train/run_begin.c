@@ -88,6 +88,10 @@ static void first_state(mf_trainer *t)
                                        .kept = INFINITY,
                                        .rate_factor = 1};
     const mf_graph *g = mf_trainer_graph(t);
+    const mf_json *scaling;
+    mf_keras_optimizer(t->model->compile, &scaling);
+    if (g->needs_loss_scale && !g->optimizer_given && mf_json_get_number(scaling, "initial_scale", 0) >= 1)
+        t->state.loss_scale = mf_json_get_number(scaling, "initial_scale", 0);
     const mf_stored *outer =
         g->needs_loss_scale && t->model->outer_optimizer_count >= 4 ? t->model->outer_optimizer : NULL;
     if (outer && outer[2].dtype == MF_I64 && outer[2].bytes == 8 && outer[3].dtype == MF_F32 && outer[3].bytes == 4) {
@@ -124,6 +128,16 @@ static void say_once(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_WARNING, "the file names no optimizer: %s is assumed", g->optimizer_name);
     if (g->loss_assumed && t->mode != MF_MODE_PREDICT)
         mf_log_write(&t->log, MF_LOG_WARNING, "the file names no loss: %s is assumed", g->loss_name);
+    uint64_t trained = 0;
+    for (uint32_t i = 0; i < g->layer_count; i++)
+        trained += g->layers[i].trainable_count;
+    if (!trained && t->mode == MF_MODE_TRAIN)
+        mf_log_write(&t->log, MF_LOG_WARNING,
+                     "no weight will be trained: every layer is frozen (trainable = False) or has none");
+    const int64_t classes = mf_feeder_classes(g);
+    if (classes > 1 && t->class_count > classes)
+        mf_log_write(&t->log, MF_LOG_WARNING, "%s weighs label %lld, which no sample has: the labels are 0 to %lld",
+                     t->options->class_weight, (long long)t->class_count - 1, (long long)classes - 1);
     if (g->ignored_metrics)
         mf_log_write(&t->log, MF_LOG_WARNING, "not computed: the metrics %s", g->ignored_metrics);
     uint32_t metrics = 0;

@@ -50,7 +50,7 @@ static memfit_status check_options(const memfit_train_options *o, memfit_error *
 static memfit_status open_schedule(mf_trainer *t, memfit_error *err)
 {
     const memfit_train_options *o = t->options;
-    const mf_json *optimizer = mf_json_get(t->model->compile, "optimizer");
+    const mf_json *optimizer = mf_keras_optimizer(t->model->compile, NULL);
     const mf_json *rate = mf_json_get(mf_json_get(optimizer, "config"), "learning_rate");
     const char *in_file = mf_json_string(mf_json_get(optimizer, "class_name"), mf_json_string(optimizer, ""));
     const char *name = o->optimizer ? o->optimizer : *in_file ? in_file : "adam";

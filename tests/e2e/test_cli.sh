@@ -114,6 +114,7 @@ for o in --early-stopping --reduce-on-plateau; do
 done
 "$MEMFIT" explain 2>&1 | grep -q 'which log?' || fail "explain without a log asks for something else"
 "$MEMFIT" train "$model" --data synthetic:8 --epochs x 2>&1 | grep -q 'must be a whole number' || fail "--epochs x"
+"$MEMFIT" plan "$model" --batch-size 18446744073709551616 2>&1 | grep -q 'the number is too large' || fail "--batch-size 2^64"
 # --shuffle 0 takes samples as they are stored.
 for o in "--shuffle 0" --no-shuffle "--shuffle 9"; do
     "$MEMFIT" train "$fixtures/train/mlp.keras" --data "$fixtures/train/digits.npz" --threads 1 --quiet $o --out "shuffle${o##*[- ]}.keras" >out || fail "train $o"

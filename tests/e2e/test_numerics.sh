@@ -19,6 +19,10 @@ done
 . "$(dirname "$0")/json.sh"
 key() { json "$t/out" "$1"; }
 
+# Attentions side by side on one masked tensor: Keras's predictions are the targets.
+"$MEMFIT" evaluate "$f/beside.keras" --data "$f/beside.npz" --json >"$t/out" || fail "beside.keras"
+python3 -c 'import sys; sys.exit(not float(sys.argv[1]) < 1e-10)' "$(key loss)" || fail "attentions side by side: $(key loss) off Keras"
+
 # Ten steps with all the memory that is wanted and with less and less: the same file, byte for byte. Released bytes are
 # filled with NaN.
 for m in residual recurrent attention unet; do

@@ -277,5 +277,40 @@ card 4 "cannot load kernels" $((1 << 50)) --device cuda --memory 900TiB
 card 1 "cuda:7: the driver shows 2 cards" $((1 << 30)) --device cuda:7 --memory 50%
 card 2 "more than the whole" $((1 << 30)) --device cuda:7 --memory 200%
 
+# LossScaleOptimizer around an optimizer: its rate and schedule are the inner one's, and what was trained goes back in the form Keras reads.
+scaled() { # NAME OPTIMIZER
+    cat >"$t/$1.json" <<EOF
+{"module":"keras","class_name":"Sequential","registered_name":null,"config":{"name":"m","layers":[
+ {"module":"keras.layers","class_name":"InputLayer","config":{"name":"in","batch_shape":[null,6],"dtype":"float32"},"registered_name":null},
+ {"module":"keras.layers","class_name":"Dense","config":{"name":"d","units":2},"registered_name":null}]},
+ "compile_config":{"loss":"mse","optimizer":$2}}
+EOF
+    run train "$t/$1.json" --data synthetic:64 --batch-size 8 --epochs 2 --no-shuffle --log-csv "$t/$1.csv" --out "$t/$1.keras"
+    run train "$t/$1.keras" --data synthetic:64 --batch-size 8 --epochs 2 --no-shuffle --log-csv "$t/$1.again.csv" --out "$t/$1.again.keras"
+}
+for rate in 0.2 '{"module":"keras.optimizers.schedules","class_name":"ExponentialDecay","config":{"initial_learning_rate":0.2,"decay_steps":3,"decay_rate":0.5},"registered_name":null}'; do
+    sgd='{"module":"keras.optimizers","class_name":"SGD","config":{"learning_rate":'$rate',"momentum":0.5},"registered_name":null}'
+    scaled plain "$sgd"
+    scaled scaled '{"module":"keras.optimizers","class_name":"LossScaleOptimizer","config":{"inner_optimizer":'$sgd',"initial_scale":8.0,"dynamic_growth_steps":100},"registered_name":null}'
+    cmp "$t/plain.csv" "$t/scaled.csv" || fail "LossScaleOptimizer trains otherwise than the optimizer in it"
+    cmp "$t/plain.again.csv" "$t/scaled.again.csv" || fail "LossScaleOptimizer's state is not taken up"
+    grep -q inner_optimizer "$t/scaled.keras" || fail "no arrays of the inner optimizer"
+done
+
+# No step is no step: the model goes out as it came in.
+run train "$f/cnn.keras" --data "$t/good.npz" --steps 0 --out "$t/untrained.keras" --json
+[ "$(json "$t/out" steps)" = 0 ] || fail "--steps 0 did $(json "$t/out" steps) steps"
+near "--steps 0" "$(loss "$t/untrained.keras" --data "$t/good.npz")" "$(loss "$f/cnn.keras" --data "$t/good.npz")"
+
+# A model in which nothing can change says so, also when it is asked to be quiet.
+sed 's/"units":2/"units":2,"trainable":false/' "$t/plain.json" >"$t/frozen.json"
+run train "$t/frozen.json" --data synthetic:8 --quiet
+grep -q "no weight will be trained: every layer is frozen" "$t/err" || fail "a frozen model trains without a word"
+
+# Class weights numbered from 1, as people do: the last of them weighs nothing.
+echo '{"1": 1.0, "10": 5.0}' >"$t/from_one.json"
+run train "$f/cnn.keras" --data "$t/good.npz" --steps 1 --class-weight "$t/from_one.json" --quiet
+grep -q "weighs label 10, which no sample has: the labels are 0 to 9" "$t/err" || fail "a class weight without a class: $(cat "$t/err")"
+
 [ $failures = 0 ] && echo "train, uses: all good"
 exit $failures

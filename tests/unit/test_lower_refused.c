@@ -46,6 +46,12 @@ static void values_of_the_wrong_type(void **state)
         {LAYER("Dropout", "l", ",\"rate\":\"x\""), "rate = \"x\" must be a number from 0 to 1"},
         {LAYER("Dropout", "l", ",\"rate\":1.5"), "rate = 1.5 must be a number from 0 to 1"},
         {LAYER("Dense", "l", ",\"units\":0"), "units = 0 must be a whole number"},
+        {LAYER("Dense", "l", ""), "layer 'l': units is missing"},
+        {LAYER("Conv1D", "l", ",\"filters\":2,\"kernel_size\":3"),
+         "layer 'l': Conv1D needs an input of 3 dimensions, batch included, and gets (2, 6, 6, 4)"},
+        {LAYER("LSTM", "l", ",\"units\":2"), "LSTM needs an input of 3 dimensions, batch included"},
+        {LAYER("Reshape", "l", ",\"target_shape\":[7]"),
+         "(2, 6, 6, 4) cannot be reshaped to (2, 7): 144 values a sample are not 7"},
         {LAYER("Dense", "l", ",\"units\":4294967296"),
          "units = 4.29497e+09 must be a whole number from 1 to 2147483647"},
         {LAYER("Dense", "l", ",\"units\":2,\"use_bias\":\"no\""), "use_bias = \"no\" must be true or false"},
@@ -232,6 +238,67 @@ static void assumptions_name_a_layer(void **state)
     free(text);
 }
 
+#define CUSTOM(class, registered, config)                                                                              \
+    "{\"module\":null,\"class_name\":\"" class "\",\"registered_name\":\"" registered "\",\"config\":{" config "}}"
+#define DENSE(config) LAYER("Dense", "d", ",\"units\":2" config)
+
+/* A class of the author that is called like one of Keras's is not taken for it, registered or not. */
+static void classes_of_the_author(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layers, *compile, *says;
+    } wrong[] = {
+        {INPUT("3") "," DENSE(""), "{\"optimizer\":" CUSTOM("Adam", "mine>Adam", "") ",\"loss\":\"mse\"}",
+         "optimizer 'mine>Adam' is not known"},
+        {INPUT("3") "," DENSE(""), "{\"optimizer\":" CUSTOM("Adam", "Adam", "") ",\"loss\":\"mse\"}",
+         "optimizer 'Custom>Adam' is not known"},
+        {INPUT("3") "," DENSE(""),
+         "{\"optimizer\":\"sgd\",\"loss\":" CUSTOM("MeanSquaredError", "mine>MeanSquaredError", "") "}",
+         "loss 'mine>MeanSquaredError' is not known"},
+        {INPUT("3") "," DENSE(""),
+         "{\"optimizer\":\"sgd\",\"loss\":{\"module\":\"builtins\",\"class_name\":\"function\",\"config\":\"mine>mse\","
+         "\"registered_name\":\"function\"}}",
+         "loss 'mine>mse' is not known"},
+        {INPUT("3") "," DENSE(",\"activation\":" CUSTOM("ReLU", "mine>ReLU", "")), COMPILED,
+         "activation 'mine>ReLU' is not known"},
+        {INPUT("4,3") "," LAYER("RNN", "r", ",\"cell\":" CUSTOM("LSTMCell", "mine>LSTMCell", "\"units\":2")), COMPILED,
+         "this cell is not supported"},
+        {INPUT("4,3") "," LAYER("TimeDistributed", "t", ",\"layer\":" CUSTOM("Dense", "Dense", "\"units\":2")),
+         COMPILED, "Custom>Dense"},
+        {INPUT("3") "," CUSTOM("Dense", "mine>Dense", "\"name\":\"d\",\"trainable\":true,\"units\":2"), COMPILED,
+         "(Dense): mine>Dense is a class of the model's author"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_refused(wrong[i].layers, wrong[i].compile, MEMFIT_UNSUPPORTED, wrong[i].says);
+    memfit_error err;
+    mf_model *model = NULL;
+    const char *whole = CUSTOM("Sequential", "mine>Sequential", "\"name\":\"m\",\"layers\":[" INPUT("3") "]");
+    assert_int_equal(mf_model_load_bytes(NULL, whole, strlen(whole), 0, &model, &err), MEMFIT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "mine>Sequential is a class of the model's author"));
+}
+
+/* Such parts can be planned with, and are named; the class Accuracy is not the word "accuracy". */
+static void parts_left_out(void **state)
+{
+    (void)state;
+    memfit_error err;
+    mf_model *model = NULL;
+    mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+    char *text = sequential_text(
+        INPUT("3") "," DENSE(",\"activation\":\"softmax\",\"kernel_regularizer\":" CUSTOM("L2", "L2", "\"l2\":0.1")),
+        "{\"optimizer\":\"sgd\",\"loss\":\"categorical_crossentropy\",\"metrics\":[\"accuracy\",{\"module\":"
+        "\"keras.metrics\",\"class_name\":\"Accuracy\",\"config\":{\"name\":\"accuracy\"},\"registered_name\":null}"
+        "," CUSTOM("MeanAbsoluteError", "mine>MeanAbsoluteError", "\"name\":\"mae\"") "]}");
+    assert_ok(mf_model_load_bytes(NULL, text, strlen(text), 0, &model, &err), err);
+    mf_graph *g = lower_ok(model, &options);
+    assert_string_equal(g->left_out, "regularizer 'Custom>L2' of layer 'd'");
+    assert_string_equal(g->ignored_metrics, "Accuracy, mine>MeanAbsoluteError");
+    mf_graph_destroy(g);
+    mf_model_destroy(model);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +309,8 @@ int main(void)
         cmocka_unit_test(counts_have_an_end),
         cmocka_unit_test(enormous_windows),
         cmocka_unit_test(assumptions_name_a_layer),
+        cmocka_unit_test(classes_of_the_author),
+        cmocka_unit_test(parts_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,3 +75,12 @@ const mf_json *mf_keras_compile(mf_arena *arena, const mf_json *compile_config, 
     }
     return made;
 }
+
+const mf_json *mf_keras_optimizer(const mf_json *compile, const mf_json **scaling)
+{
+    const mf_json *spec = mf_json_get(compile, "optimizer"), *config = mf_json_get(spec, "config");
+    bool wrapped = strcmp(mf_json_get_string(spec, "class_name", ""), "LossScaleOptimizer") == 0;
+    if (scaling)
+        *scaling = wrapped ? config : NULL;
+    return wrapped ? mf_json_get(config, "inner_optimizer") : spec;
+}

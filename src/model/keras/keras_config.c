@@ -59,14 +59,7 @@ static const char *why_unsupported(mf_arena *arena, const mf_layer *layer)
 {
     if (strcmp(layer->class_name, "Lambda") == 0)
         return "a Lambda layer holds Python code, which is not run";
-    bool ours = starts_with(layer->module, "keras") || starts_with(layer->module, "tf_keras") ||
-                starts_with(layer->module, "tensorflow.");
-    if (starts_with(layer->module, "keras_hub") || starts_with(layer->module, "keras_nlp") ||
-        starts_with(layer->module, "keras_cv"))
-        ours = false;
-    bool custom = strchr(layer->class_name, '>') || (layer->registered_name && *layer->registered_name && !ours) ||
-                  (layer->module && !ours);
-    if (!custom)
+    if (!strchr(layer->class_name, '>') && !mf_keras_is_custom(layer->module, layer->registered_name))
         return NULL;
     const char *shown = layer->registered_name && *layer->registered_name ? layer->registered_name : layer->class_name;
     return mf_arena_printf(arena, "%s is a class of the model's author, whose code is not in the file", shown);
@@ -120,6 +113,8 @@ static memfit_status read_layer(builder *b, const mf_json *object, size_t index,
                         .config = config,
                         .build_config = mf_json_get(object, "build_config"),
                         .trainable = trainable && mf_json_get_bool(config, "trainable", true)};
+    if (mf_keras_is_custom(layer->module, layer->registered_name) && strchr(class_name, '>'))
+        layer->class_name = strchr(class_name, '>') + 1; /* marked below: the name as Keras shows it will do */
     layer->is_marked = mf_json_get(object, "shared_object_id") != NULL;
     layer->dtype_policy = dtype_policy(b->arena, mf_json_get(config, "dtype"), policy);
     layer->is_operation = is_operation(layer);

@@ -15,6 +15,12 @@ memfit_status mf_keras_build(mf_arena *arena, mf_model *model, const mf_json *ob
 
 bool mf_keras_is_model_class(const char *class_name);
 
+/* Is a class of this module (may be NULL) and registered name (may be NULL) one that the model's author wrote? */
+bool mf_keras_is_custom(const char *module, const char *registered_name);
+/* Puts the package before the class name of every such object ("mine>Adam", "Custom>Adam" where none is given), so
+ * that nothing takes it for Keras's class of that name. False on lack of memory. */
+bool mf_keras_name_custom(mf_arena *arena, mf_json *value);
+
 /* "MaxPooling2D" -> "max_pooling2d", as Keras names its groups. False when it does not fit. */
 bool mf_keras_snake_case(const char *name, char *out, size_t out_bytes);
 

@@ -53,6 +53,8 @@ memfit_status mf_keras_legacy_config(mf_arena *arena, mf_hdf5 *file, mf_json **m
     st = json_attribute(arena, file, "training_config", &training, err);
     if (st && st != MEMFIT_NOT_FOUND)
         return st;
+    if (!st && !mf_keras_name_custom(arena, training))
+        return mf_keras_no_memory(err);
     if (!st && !(*compile = mf_keras_compile(arena, training, &failed)) && failed)
         return mf_keras_no_memory(err);
     if (mf_hdf5_attribute_text(file, arena, file->root, "keras_version", keras_version, err) != MEMFIT_OK)

@@ -42,13 +42,10 @@ static memfit_status check_class(loader *l, const mf_json *object)
     const char *class_name = mf_json_get_string(object, "class_name", NULL);
     if (!class_name || object->type != MF_JSON_OBJECT)
         return mf_fail(l->err, MEMFIT_DAMAGED, "the configuration is not a Keras model: it names no class");
-    const char *module = mf_json_get_string(object, "module", "keras");
-    bool ours = strncmp(module, "keras", 5) == 0 || strncmp(module, "tf_keras", 8) == 0 ||
-                strncmp(module, "tensorflow", 10) == 0;
-    if (mf_keras_is_model_class(class_name) && ours)
+    if (mf_keras_is_model_class(class_name))
         return MEMFIT_OK;
     const char *registered = mf_json_get_string(object, "registered_name", class_name);
-    if (mf_json_get(mf_json_get(object, "config"), "layers") && !mf_keras_is_model_class(class_name))
+    if (mf_json_get(mf_json_get(object, "config"), "layers"))
         return mf_fail(l->err, MEMFIT_UNSUPPORTED,
                        "%.100s is a class of the model's author, derived from a Keras model\nin Python: m = "
                        "keras.Model(model.inputs, model.outputs); m.save('plain.keras')",
@@ -60,8 +57,10 @@ static memfit_status check_class(loader *l, const mf_json *object)
                    registered);
 }
 
-static memfit_status use_config(loader *l, const mf_json *object)
+static memfit_status use_config(loader *l, mf_json *object)
 {
+    if (!mf_keras_name_custom(l->arena, object))
+        return mf_keras_no_memory(l->err);
     memfit_status st = check_class(l, object);
     if (st)
         return st;

@@ -130,7 +130,10 @@ static memfit_status describe_optimizer(saving *s)
 {
     uint32_t given = s->options->optimizer_count ? s->options->optimizer_count : s->model->optimizer_count;
     bool is_h5 = s->model->container == MF_CONTAINER_HDF5;
-    bool wrapped = s->model->outer_optimizer_count || strcmp(s->model->dtype_policy, "mixed_float16") == 0;
+    const mf_json *scaling, *compile = s->options->compile ? s->options->compile : s->model->compile;
+    mf_keras_optimizer(compile, &scaling);
+    bool wrapped = scaling || strcmp(s->model->dtype_policy, "mixed_float16") == 0 ||
+                   (s->model->outer_optimizer_count && compile == s->model->compile);
     uint32_t own = wrapped ? MF_KERAS_OUTER_ARRAYS : 0, count = own + given;
     mf_h5_node *group = mf_h5_group(&s->writer, s->writer.root, is_h5 ? "optimizer_weights" : "optimizer/vars");
     const char **names = MF_NEW_ARRAY(s->arena, const char *, count), *ignored;

@@ -38,6 +38,9 @@ typedef struct walk {
     values *value;              /* by call */
     uint8_t *state;             /* by call: 0 not seen, 1 on the stack, 2 done */
     uint32_t call_count;
+    uint32_t *takers; /* layers that take masks off their inputs (mask_at), and how many */
+    uint32_t taker_count;
+    uint32_t *rank; /* by call: place in Keras's order; NULL where no layer takes masks */
 } walk;
 
 static void no_memory(mf_lowering *lo)
@@ -250,8 +253,43 @@ static bool training_in_call(const mf_lowering *lo, const mf_call *call, bool fa
     return flag && flag->type == MF_JSON_BOOL ? flag->boolean && fallback : fallback;
 }
 
+bool mf_lower_wrong_rank(mf_layer_call *c, mf_shape input, uint32_t needed)
+{
+    char text[96];
+    mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %s needs an input of %u dimensions, batch included, and gets %s",
+                  c->layer->name, c->layer->class_name, needed, mf_shape_format(&input, text, sizeof text));
+    return false;
+}
+
+static bool takes_masks(const mf_layer *layer)
+{
+    const mf_class_row *row = layer->is_operation ? NULL : mf_class_find(layer->class_name);
+    return row && row->flags & MF_CLASS_TAKES_MASKS;
+}
+
+/* Keras 3's MultiHeadAttention takes the masks off the tensors it is given, and what runs later does not see them any
+ * more (measured with 3.15.1): the sum of a block's input and its attention has no mask, and of two attentions side by
+ * side one has. A tensor that is cast is another one, and the mask stays. */
+static uint32_t mask_at(const walk *w, uint32_t layer, uint32_t call, uint32_t tensor, uint32_t rank)
+{
+    const values *v = &w->value[w->first[layer] + call];
+    const mf_model *model = w->scope->model;
+    for (uint32_t i = 0; v->mask[tensor] != MF_NONE && i < w->taker_count; i++) {
+        const mf_layer *l = &model->layers[w->takers[i]];
+        for (uint32_t k = 0; k < l->call_count; k++)
+            for (uint32_t n = 0; w->rank[w->first[w->takers[i]] + k] < rank && n < l->calls[k].arg_count; n++) {
+                const mf_call_arg *arg = &l->calls[k].args[n];
+                mf_dtype ignored;
+                if (arg->layer == layer && arg->call == call && arg->tensor == tensor &&
+                    mf_g_dtype(&w->lo->b, v->tensor[tensor]) == mf_policy_compute(w->lo, l->dtype_policy, &ignored))
+                    return MF_NONE;
+            }
+    }
+    return v->mask[tensor];
+}
+
 /* The tensors a call takes, in order, with their keywords. */
-static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
+static bool gather_inputs(walk *w, const mf_call *call, uint32_t rank, mf_layer_call *c)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < call->arg_count; i++)
@@ -281,7 +319,7 @@ static bool gather_inputs(walk *w, const mf_call *call, mf_layer_call *c)
             continue;
         }
         names[c->in_count] = arg->name;
-        masks[c->in_count] = v->mask[arg->tensor];
+        masks[c->in_count] = mask_at(w, arg->layer, arg->call, arg->tensor, rank);
         in[c->in_count++] = v->tensor[arg->tensor];
     }
     c->in = in;
@@ -304,22 +342,6 @@ static void keep_values(walk *w, uint32_t call, const mf_layer_call *c)
     v->count = c->out_count;
     memcpy(v->tensor, c->out, c->out_count * sizeof *v->tensor);
     memcpy(v->mask, c->out_masks, c->out_count * sizeof *v->mask);
-}
-
-/* Keras 3's MultiHeadAttention takes the masks off the tensors it is given, and what is called later does not see them
- * any more (measured with 3.15.1): the sum of a block's input and its attention has no mask. A tensor that is cast is
- * another one, and the mask stays. */
-static void take_masks(walk *w, const mf_layer_call *c)
-{
-    const mf_class_row *row = c->layer->is_operation ? NULL : mf_class_find(c->layer->class_name);
-    if (!row || !(row->flags & MF_CLASS_TAKES_MASKS) || w->lo->keras2)
-        return;
-    for (uint32_t i = 0; i < c->call->arg_count; i++) {
-        const mf_call_arg *arg = &c->call->args[i];
-        values *v = arg->layer == MF_NONE ? NULL : &w->value[w->first[arg->layer] + arg->call];
-        if (v && arg->tensor < v->count && mf_g_dtype(c->b, v->tensor[arg->tensor]) == c->compute)
-            v->mask[arg->tensor] = MF_NONE;
-    }
 }
 
 static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
@@ -353,7 +375,7 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
                       MF_MOST_OPS);
         return;
     }
-    if (!gather_inputs(w, call, &c))
+    if (!gather_inputs(w, call, w->rank ? w->rank[value] : MF_NONE, &c))
         return;
     if (layer->inner && !layer->unsupported && w->scope->inner[layer_index] && !mf_class_find(layer->class_name))
         mf_lower_nested(&c, layer->inner, w->scope->inner[layer_index]);
@@ -365,7 +387,6 @@ static void lower_call(walk *w, uint32_t layer_index, uint32_t call_index)
     if (!entry->output_shape.rank && c.out_count)
         entry->output_shape = mf_g_shape(&lo->b, c.out[0]);
     keep_values(w, value, &c);
-    take_masks(w, &c);
 }
 
 /* ---- the walk ---- */
@@ -384,7 +405,14 @@ static bool walk_make(walk *w)
     }
     w->value = MF_NEW_ARRAY(&w->lo->scratch, values, w->call_count + 1);
     w->state = MF_NEW_ARRAY(&w->lo->scratch, uint8_t, w->call_count + 1);
-    if (!w->value || !w->state) {
+    w->takers = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, model->layer_count + 1);
+    for (uint32_t i = 0; i < model->layer_count && w->takers && !w->lo->keras2; i++)
+        if (takes_masks(&model->layers[i]))
+            w->takers[w->taker_count++] = i;
+    if (w->taker_count)
+        w->rank = MF_NEW_ARRAY(&w->lo->scratch, uint32_t, w->call_count + 1);
+    if (!w->value || !w->state || !w->takers ||
+        (w->taker_count && (!w->rank || !mf_keras_ranks(&w->lo->scratch, model, w->first, w->call_count, w->rank)))) {
         no_memory(w->lo);
         return false;
     }
@@ -460,7 +488,7 @@ static uint32_t value_of(walk *w, const mf_tensor_ref *ref, uint32_t *mask)
         ref->tensor >= w->value[w->first[ref->layer] + ref->call].count)
         return mf_build_fail(&w->lo->b, MEMFIT_DAMAGED, "model '%s': an output does not exist", w->scope->model->name);
     const values *v = &w->value[w->first[ref->layer] + ref->call];
-    *mask = v->mask[ref->tensor];
+    *mask = mask_at(w, ref->layer, ref->call, ref->tensor, MF_NONE);
     return v->tensor[ref->tensor];
 }
 

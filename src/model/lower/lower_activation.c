@@ -93,7 +93,11 @@ uint32_t mf_activation_named(mf_layer_call *c, const char *name, uint32_t x)
         return glu(c, x);
     if (strcmp(name, "sparse_sigmoid") == 0) /* clip(0.5 (x + 1), 0, 1) */
         return mf_g_unary(c->b, MF_UNARY_CLIP, 0, 1, mf_g_unary(c->b, MF_UNARY_AFFINE, 0.5, 0.5, x));
-    return mf_build_fail(c->b, MEMFIT_UNSUPPORTED, "layer '%s': activation '%s' is not known", c->layer->name, name);
+    return mf_build_fail(
+        c->b, MEMFIT_UNSUPPORTED,
+        "layer '%s': activation '%s' is not known\nmemfit plan --assume %s=SHAPE[:BYTES] plans with it; "
+        "SHAPE is what the layer makes, without the batch",
+        c->layer->name, name, c->layer->name);
 }
 
 uint32_t mf_activation(mf_layer_call *c, const mf_json *spec, uint32_t x)

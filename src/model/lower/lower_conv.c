@@ -33,7 +33,7 @@ static bool read_window(mf_layer_call *c, uint32_t x, mf_window *w)
     uint32_t d = class_dims(c->layer->class_name);
     *w = (mf_window){.dims = d, .groups = 1};
     if (shape.rank != d + 2)
-        return bad(c, "the input's rank does not fit the class");
+        return mf_lower_wrong_rank(c, shape, d + 2);
     if (!mf_config_ints(c->config, "kernel_size", d, 0, w->kernel) ||
         !mf_config_ints(c->config, "strides", d, 1, w->stride) ||
         !mf_config_ints(c->config, "dilation_rate", d, 1, w->dilation))

@@ -158,9 +158,12 @@ void mf_lower_dense(mf_layer_call *c)
 {
     int64_t units = mf_json_get_integer(c->config, "units", 0);
     mf_shape shape = mf_g_shape(c->b, c->in[0]);
-    if (units < 1 || shape.rank < 2) {
-        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': units %lld on an input of rank %u", c->layer->name,
-                      (long long)units, shape.rank);
+    if (units < 1) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': units is missing", c->layer->name);
+        return;
+    }
+    if (shape.rank < 2) {
+        mf_lower_wrong_rank(c, shape, 2);
         return;
     }
     if (!mf_json_is_null(mf_json_get(c->config, "lora_rank")) ||

@@ -96,6 +96,12 @@ uint32_t mf_lower_unsupported(mf_layer_call *c, const char *what);
 bool mf_lower_keys(mf_layer_call *c);
 /* Lowers a nested model on given inputs. */
 void mf_lower_nested(mf_layer_call *c, const mf_model *model, mf_scope *scope);
+/* The input has another number of dimensions than the class needs. Returns false. */
+bool mf_lower_wrong_rank(mf_layer_call *c, mf_shape input, uint32_t needed);
+
+/* lower_order.c: by call (first[layer] + call), its place in Keras's order; MF_NONE for what no output needs. False on
+ * lack of memory. */
+bool mf_keras_ranks(mf_arena *arena, const mf_model *model, const uint32_t *first, uint32_t calls, uint32_t *rank);
 mf_dtype mf_policy_compute(mf_lowering *lo, const char *policy, mf_dtype *variable);
 
 /* ---- the caller's options, lower_options.c ---- */

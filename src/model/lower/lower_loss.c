@@ -16,12 +16,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "MeanSquaredError", "mean_squared_error" and "MSE" are written alike. */
+/* "MeanSquaredError", "mean_squared_error" and "MSE" are written alike. A package stays: "mine>mse" is not Keras's. */
 void mf_plain_name(const char *name, char *text, size_t bytes)
 {
     size_t n = 0;
-    const char *package = strchr(name, '>');
-    for (const char *p = package ? package + 1 : name; *p && n + 1 < bytes; p++)
+    for (const char *p = name; *p && n + 1 < bytes; p++)
         if (*p != '_' && *p != '-')
             text[n++] = (char)tolower((unsigned char)*p);
     text[n] = 0;

@@ -59,20 +59,12 @@ static void read_settings(const mf_json *config, mf_optimizer_settings *s)
     s->accumulation_steps = steps > 1 && steps < INT32_MAX ? (uint32_t)steps : 0;
 }
 
-/* The file's optimizer; loss-scaling wrappers are looked through. */
-static const mf_json *file_optimizer(const mf_lowering *lo)
-{
-    const mf_json *spec = mf_json_get(lo->root->compile, "optimizer");
-    const char *name = mf_config_name(spec);
-    if (name && strcmp(name, "LossScaleOptimizer") == 0)
-        spec = mf_json_get(mf_json_get(spec, "config"), "inner_optimizer");
-    return spec;
-}
+static const int growth_steps = 2000; /* after so many steps without overflow the loss scale doubles (ops/scalars.c) */
 
 static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
 {
     mf_graph *g = lo->b.graph;
-    const mf_json *spec = file_optimizer(lo);
+    const mf_json *scaling, *spec = mf_keras_optimizer(lo->root->compile, &scaling);
     const char *in_file = mf_config_name(spec), *name = lo->options->optimizer ? lo->options->optimizer : in_file;
     char plain[64], plain_file[64];
     mf_optimizer optimizer;
@@ -97,6 +89,14 @@ static bool choose(mf_lowering *lo, mf_optimizer_settings *settings)
             return false;
         }
         read_settings(config, settings);
+        if (lo->float16 && g->mode == MF_MODE_TRAIN &&
+            mf_json_get_integer(scaling, "dynamic_growth_steps", growth_steps) != growth_steps) {
+            mf_build_fail(&lo->b, MEMFIT_UNSUPPORTED,
+                          "optimizer 'LossScaleOptimizer': dynamic_growth_steps other than %d is not supported\nName "
+                          "the optimizer with --optimizer",
+                          growth_steps);
+            return false;
+        }
     }
     g->optimizer = optimizer;
     g->optimizer_name = mf_optimizer_name(optimizer);
@@ -159,7 +159,8 @@ static bool find_stored(mf_lowering *lo)
     uint32_t *variables = MF_NEW_ARRAY(&g->arena, uint32_t, g->variable_count + 1);
     if (!variables)
         return mf_build_fail(&lo->b, MEMFIT_NO_HOST_MEMORY, "no host memory for the optimizer's variables"), false;
-    const mf_json *rate = mf_json_get(mf_json_get(file_optimizer(lo), "config"), "learning_rate");
+    const mf_json *rate =
+        mf_json_get(mf_json_get(mf_keras_optimizer(lo->root->compile, NULL), "config"), "learning_rate");
     g->keeps_rate = !lo->keras2 && (g->optimizer_given || !rate || rate->type == MF_JSON_NUMBER);
     if (!g->optimizer_given)
         match_stored(lo, variables, mf_keras_optimizer_order(g, variables));

@@ -125,9 +125,11 @@ static bool read_cell(mf_layer_call *c, cell kind, recurrent *r)
                      .mask = mask_of_steps(c),
                      .backwards = mf_json_get_bool(c->config, "go_backwards", false),
                      .zero = mf_json_get_bool(c->config, "zero_output_for_mask", false)};
-    if (r->units < 1 || r->units > INT32_MAX || x.rank != 3) {
-        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': %lld units on an input of rank %u", c->layer->name,
-                      (long long)r->units, x.rank);
+    if (x.rank != 3)
+        return mf_lower_wrong_rank(c, x, 3);
+    if (r->units < 1 || r->units > INT32_MAX) {
+        mf_build_fail(c->b, MEMFIT_DAMAGED, "layer '%s': units is missing, or not from 1 to %d", c->layer->name,
+                      INT32_MAX);
         return false;
     }
     if (mf_json_get_bool(c->config, "stateful", false)) {
@@ -205,8 +207,14 @@ void mf_lower_simple_rnn(mf_layer_call *c)
 
 static bool cell_kind(const char *name, cell *kind)
 {
-    *kind = strncmp(name, "LSTM", 4) == 0 ? LSTM : strncmp(name, "GRU", 3) == 0 ? GRU : SIMPLE;
-    return *kind != SIMPLE || strncmp(name, "SimpleRNN", 9) == 0;
+    static const char *const names[] = {[LSTM] = "LSTM", [GRU] = "GRU", [SIMPLE] = "SimpleRNN"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i]);
+        *kind = (cell)i;
+        if (strncmp(name, names[i], n) == 0 && (!name[n] || strcmp(name + n, "Cell") == 0))
+            return true;
+    }
+    return false;
 }
 
 /* RNN(cell): the options of the layer, the rest from the cell. */

@@ -56,6 +56,13 @@ void mf_lower_reshape(mf_layer_call *c)
             return;
         }
         y.dim[open] = all / known;
+    } else if (known != all) {
+        char from[96], to[96];
+        mf_build_fail(c->b, MEMFIT_DAMAGED,
+                      "layer '%s': %s cannot be reshaped to %s: %lld values a sample are not %lld", c->layer->name,
+                      mf_shape_format(&x, from, sizeof from), mf_shape_format(&y, to, sizeof to), (long long)all,
+                      (long long)known);
+        return;
     }
     one(c, mf_g_view(c->b, c->in[0], y));
 }
