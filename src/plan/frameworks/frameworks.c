@@ -227,6 +227,7 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
     mf_xla_memory m = {.could_do_with_less = true};
     mf_xla_card card = {.blas_bytes = mf_framework_blas_bytes(place->capability),
                         .fused_attention = runtime == MF_RUNTIME_JAX && place->capability >= 80,
+                        .library_lstm = runtime == MF_RUNTIME_JAX,
                         .roomy = true};
     mf_framework_estimate x = {.runtime = runtime};
     mf_framework_place here = *place;

@@ -30,6 +30,7 @@ typedef struct mf_xla_memory {
 typedef struct mf_xla_card {
     uint64_t blas_bytes;  /* the workspace of a product */
     bool fused_attention; /* in 16 bits it is one call of cuDNN */
+    bool library_lstm;    /* an LSTM is one, too, where Keras may call it */
     bool roomy;           /* tuning may take what is quickest, whatever its workspace */
     bool recomputes;      /* short of memory: nothing is kept for backward that could be made again */
 } mf_xla_card;

@@ -163,30 +163,24 @@ static void keep_beside(mf_xla_step *s, const mf_op *op, uint32_t at)
     keep(s, bytes, at, until == MF_NONE ? at : until);
 }
 
-/* Rows, columns and the length of the sums of a product. */
-static uint64_t sum_length(const mf_graph *g, const mf_op *op)
-{
-    const mf_shape *a = &g->tensors[op->in[0]].shape;
-    return (uint64_t)(op->attr.matmul.trans_a ? a->dim[a->rank - 2] : a->dim[a->rank - 1]);
-}
-
 static uint64_t least_side(const mf_graph *g, const mf_op *op)
 {
     const mf_shape *b = &g->tensors[op->in[1]].shape, *c = &g->tensors[op->out[0]].shape;
-    uint64_t columns = (uint64_t)c->dim[c->rank - 1], sums = sum_length(g, op);
+    uint64_t columns = (uint64_t)c->dim[c->rank - 1], sums = mf_xla_sum_length(g, op);
     uint64_t rows = b->rank == 2 ? mf_shape_count(c) / columns : (uint64_t)c->dim[c->rank - 2];
     uint64_t least = rows < columns ? rows : columns;
     return least < sums ? least : sums;
 }
 
-enum { BLAS_SIDE = 64, BLAS_SIDE_16 = 256 };
+/* Of those that are cut, tuned programs had cuBLAS's in two parts and XLA's in four. */
+enum { BLAS_SIDE = 64, BLAS_SIDE_16 = 256, BLAS_PARTS = 2 };
 
 bool mf_xla_calls_blas(const mf_graph *g, const mf_op *op)
 {
     if (op->kind != MF_OP_MATMUL)
         return false;
     bool half = mf_dtype_bytes(g->tensors[op->out[0]].dtype) == 2;
-    return least_side(g, op) >= (half ? BLAS_SIDE_16 : BLAS_SIDE);
+    return least_side(g, op) >= (half ? BLAS_SIDE_16 : BLAS_SIDE) && mf_xla_parts(g, op) <= BLAS_PARTS;
 }
 
 static int64_t cells(const mf_window *w)
@@ -257,15 +251,28 @@ static void hold_zeros(mf_xla_step *s, const mf_op *op, uint32_t at)
         keep(s, bytes * (alike != MF_NONE && !half ? 2 : 1), from, at - 1);
 }
 
-/* XLA's own kernel for a product with a short side cuts long sums into parts of equal length: both are padded to it. */
-enum { LONG_SUM = 1024, PART = 64 };
+/* Keras's cross-entropy takes probabilities in float32, and so is what comes back for them; the logits' gradient is then
+ * written over the logits. Only where a row all but fills a power of two (8000 of 8192, not 7200) softmax's gradient is one
+ * kernel, which computes them. */
+static bool one_kernel(uint64_t columns)
+{
+    uint64_t filled = 4096;
+    while (filled < columns)
+        filled *= 2;
+    return columns > 4096 && columns * 16 > filled * 15;
+}
 
-static void hold_padded(mf_xla_step *s, const mf_op *op, uint32_t at)
+static void hold_probabilities(mf_xla_step *s, const mf_op *op, uint32_t at)
 {
     const mf_graph *g = s->graph;
-    uint64_t sums = sum_length(g, op);
-    if (!mf_xla_calls_blas(g, op) && sums >= LONG_SUM && sums % PART && s->stored[op->out[0]])
-        mf_xla_hold(s, mf_xla_bytes(g, op->in[0]) + mf_xla_bytes(g, op->in[1]), at, at);
+    const mf_tensor *y = &g->tensors[op->out[0]];
+    uint32_t cast = s->reader[op->out[0]];
+    uint64_t columns = (uint64_t)y->shape.dim[y->shape.rank - 1], n = mf_shape_count(&y->shape);
+    if ((op->attr.loss.function != MF_LOSS_SCCE_LOGITS && op->attr.loss.function != MF_LOSS_CCE_LOGITS) ||
+        s->readers[op->out[0]] != 1 || g->ops[cast].kind != MF_OP_CAST || s->stored[op->out[0]])
+        return;
+    if (!one_kernel(columns))
+        mf_xla_hold(s, n * 4 - mf_xla_bytes(g, g->ops[cast].out[0]), at, cast);
 }
 
 static void hold_workspace(mf_xla_step *s, const mf_op *op, uint32_t at, uint64_t blas_bytes)
@@ -280,14 +287,22 @@ uint64_t mf_xla_beside(mf_xla_step *s, uint32_t at, const mf_xla_card *card, mf_
 {
     const mf_graph *g = s->graph;
     const mf_op *op = &g->ops[at];
-    if (mf_xla_calls_blas(g, op) && s->stored[op->out[0]]) {
-        memory->workspace_bytes = card->blas_bytes;
-        hold_workspace(s, op, at, card->blas_bytes);
+    bool called = op->layer != MF_NONE && s->called[op->layer];
+    if (called && op->kind == MF_OP_LSTM)
+        mf_xla_hold_call(s, at, memory);
+    if (!called && op->kind == MF_OP_MATMUL && s->stored[op->out[0]] && !s->waits[at]) {
+        bool blas = mf_xla_calls_blas(g, op);
+        mf_xla_hold(s, mf_xla_split_bytes(s, at, blas ? card->blas_bytes : 0), at, at);
+        if (blas)
+            hold_workspace(s, op, at, card->blas_bytes);
     }
-    if (op->kind == MF_OP_MATMUL) {
+    if (!called && op->kind == MF_OP_MATMUL) {
         memory->products = true;
-        hold_padded(s, op, at);
+        if (mf_xla_calls_blas(g, op) && memory->workspace_bytes < card->blas_bytes)
+            memory->workspace_bytes = card->blas_bytes;
     }
+    if (op->kind == MF_OP_LOSS_GRAD)
+        hold_probabilities(s, op, at);
     uint64_t at_the_end = hold_spread(s, op, at, card, memory);
     if (op->kind == MF_OP_POOL_MAX_GRAD && cells(&op->attr.window) > 1) {
         hold_places(s, op, at);

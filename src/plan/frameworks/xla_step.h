@@ -24,6 +24,9 @@ typedef struct mf_xla_step {
     uint32_t *backward_reader; /* by tensor: the last of them in backward, 0: none */
     uint32_t *transposed;      /* by layer: its transposed convolution and 1, 0: none */
     uint32_t *dropped;         /* by layer: dropout's gradient and 1, 0: none */
+    uint8_t *called;           /* by layer: its LSTM is a call of cuDNN */
+    uint32_t *parts;           /* by operation: of a product's sums, 1: not cut */
+    uint8_t *waits;            /* by operation: a kernel's gradient that is made when backward has ended */
     uint32_t *reader;          /* by tensor: the last of them */
     uint8_t *heavy_reader;     /* by tensor: one of them is a library call */
     uint32_t *convolved;       /* by tensor: of its readers those that convolve it */
@@ -54,6 +57,25 @@ bool mf_xla_pads_first(const mf_op *op);
 /* A product with a short side is a kernel of XLA's own, which computes what it reads; the others are cuBLAS's, with a
  * workspace, which read what is stored. */
 bool mf_xla_calls_blas(const mf_graph *g, const mf_op *op);
+
+/* The length of a product's sums; into how many parts XLA cuts them; and the zeros that it appends to get parts of equal
+ * length. */
+uint64_t mf_xla_sum_length(const mf_graph *g, const mf_op *op);
+uint32_t mf_xla_parts(const mf_graph *g, const mf_op *op);
+uint64_t mf_xla_padding(const mf_graph *g, const mf_op *op, uint32_t parts);
+uint64_t mf_xla_parts_bytes(const mf_xla_step *s, uint32_t at);
+/* What a product takes beside results and operands while it runs: padded operands, less those that may go for them; and the
+ * parts, where they do not stand for the result. */
+uint64_t mf_xla_split_bytes(const mf_xla_step *s, uint32_t at, uint64_t blas_bytes);
+/* The parts stand for the result: nobody but XLA's own kernels reads it, who add them up, an update or forward's pointwise
+ * work. */
+bool mf_xla_keeps_parts(const mf_xla_step *s, uint32_t at);
+
+/* Keras on JAX calls cuDNN's LSTM where it can: xla_rnn.c. */
+void mf_xla_find_calls(mf_xla_step *s);
+/* The k-th result of `op` is inside of such a call. */
+bool mf_xla_inside_call(const mf_xla_step *s, const mf_op *op, uint32_t k);
+void mf_xla_hold_call(mf_xla_step *s, uint32_t at, mf_xla_memory *memory);
 
 /* Fills `stored` and `again`. */
 void mf_xla_decide(mf_xla_step *s, const mf_xla_card *card);

@@ -136,7 +136,7 @@ static void decide(mf_xla_step *s)
                 variable || mf_xla_heavy(op) || mf_xla_reduces(op) || s->heavy_reader[t] || wide || summed || k > 0;
             if (op->kind == MF_OP_VIEW)
                 s->stored[t] = s->stored[op->in[0]];
-            if ((op->kind == MF_OP_POOL_MAX && k == 1) || folds(s, op))
+            if ((op->kind == MF_OP_POOL_MAX && k == 1) || folds(s, op) || mf_xla_inside_call(s, op, k))
                 s->stored[t] = 0;
         }
     }
@@ -206,6 +206,8 @@ static void choose_again(mf_xla_step *s)
 
 void mf_xla_decide(mf_xla_step *s, const mf_xla_card *card)
 {
+    if (card->library_lstm)
+        mf_xla_find_calls(s);
     decide(s);
     if (card->fused_attention)
         fuse_attention(s);

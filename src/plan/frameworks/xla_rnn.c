@@ -1,0 +1,74 @@
+/*
+ * xla_rnn.c: an LSTM of Keras on JAX is one call of cuDNN forward and one backward (jax.experimental.rnn) where it has
+ * cuDNN's activations and a bias, no mask and no dropout of its state, and is float32 (in 16 bits that call fails, and with
+ * it the step: here it is the loop then). In the graph that is the product before the recurrent operation, the operation,
+ * and in backward the products with what it sends back; none of what passes between them is stored.
+ *
+ * cuDNN's buffers are those of eager_recurrent.c. JAX takes their sizes, which are bytes, for numbers of float32: it asks
+ * for four times as much. (One step on an H200: 553 MB, by these rules 544.)
+ */
+#include "plan/frameworks/xla_step.h"
+
+enum { OF_A_UNIT = 36000, FLOATS_FOR_BYTES = 4 };
+
+static uint32_t behind_views(const mf_graph *g, uint32_t tensor)
+{
+    uint32_t maker = g->tensors[tensor].producer;
+    while (maker != MF_NONE && g->ops[maker].kind == MF_OP_VIEW) {
+        tensor = g->ops[maker].in[0];
+        maker = g->tensors[tensor].producer;
+    }
+    return tensor;
+}
+
+/* The product with the layer's input; MF_NONE where it is no call. */
+static uint32_t input_product(const mf_graph *g, const mf_op *op)
+{
+    uint32_t product = op->kind == MF_OP_LSTM ? g->tensors[behind_views(g, op->in[0])].producer : MF_NONE;
+    if (product == MF_NONE || g->ops[product].kind != MF_OP_MATMUL || g->ops[product].layer != op->layer)
+        return MF_NONE;
+    const mf_op *p = &g->ops[product];
+    bool bias = p->in_count > 2 && p->in[2] != MF_NONE, mask = op->in[op->in_count - 1] != MF_NONE;
+    bool plain = op->attr.rnn.activation == MF_UNARY_TANH && op->attr.rnn.recurrent_activation == MF_UNARY_SIGMOID &&
+                 op->attr.rnn.recurrent_dropout <= 0;
+    bool kept = op->out_count > 2 && op->out[0] != MF_NONE && op->out[1] != MF_NONE;
+    return bias && plain && kept && !mask && g->tensors[op->in[0]].dtype == MF_F32 ? product : MF_NONE;
+}
+
+void mf_xla_find_calls(mf_xla_step *s)
+{
+    const mf_graph *g = s->graph;
+    for (uint32_t i = 0; i < g->op_count; i++)
+        if (g->ops[i].layer != MF_NONE && input_product(g, &g->ops[i]) != MF_NONE)
+            s->called[g->ops[i].layer] = 1;
+}
+
+bool mf_xla_inside_call(const mf_xla_step *s, const mf_op *op, uint32_t k)
+{
+    if (op->layer == MF_NONE || !s->called[op->layer])
+        return false;
+    return op->kind == MF_OP_LSTM        ? k == 1 || k == 2
+           : op->kind == MF_OP_LSTM_GRAD ? k == 0
+                                         : op->kind == MF_OP_MATMUL && op->phase == MF_FORWARD;
+}
+
+void mf_xla_hold_call(mf_xla_step *s, uint32_t at, mf_xla_memory *memory)
+{
+    const mf_graph *g = s->graph;
+    const mf_op *op = &g->ops[at];
+    uint32_t product = input_product(g, op), back = s->backward_reader[op->out[1]];
+    if (product == MF_NONE)
+        return;
+    const mf_shape *u = &g->tensors[op->in[1]].shape;
+    uint64_t units = (uint64_t)u->dim[0], one = mf_xla_bytes(g, op->out[0]), x = mf_xla_bytes(g, g->ops[product].in[0]);
+    uint64_t weights = mf_xla_bytes(g, g->ops[product].in[1]) + mf_xla_bytes(g, op->in[1]) + 2 * units * 4 * 4;
+    uint64_t workspace = FLOATS_FOR_BYTES * (weights + 5 * one + x + units * OF_A_UNIT);
+    if (memory->workspace_bytes < workspace)
+        memory->workspace_bytes = workspace;
+    mf_xla_hold(s, workspace, at, at);
+    if (back <= at)
+        return;
+    mf_xla_hold(s, FLOATS_FOR_BYTES * 5 * one + weights, at, back);
+    uint64_t among_zeros = g->ops[back].in[0] == MF_NONE ? one : 0; /* the last step's gradient, for all steps */
+    mf_xla_hold(s, workspace + weights + among_zeros + x, back, back);
+}
