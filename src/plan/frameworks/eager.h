@@ -98,6 +98,19 @@ void mf_eager_garbage_layer(mf_eager *e);
 void mf_eager_garbage_inputs(mf_eager *e, const mf_op *op);
 void mf_eager_garbage_step(mf_eager *e);
 
+/* A call of cuDNN's LSTM or GRU, one layer; its buffers in bytes. */
+typedef struct mf_recurrent_call {
+    bool lstm, both; /* else a GRU; both ways in one call */
+    uint64_t steps, batch, input, units;
+    mf_dtype dtype;
+} mf_recurrent_call;
+
+/* Which of cuDNN's algorithms PyTorch takes; what is asked for before a call of it, forward as backward; what stays for
+ * the backward pass. */
+bool mf_recurrent_persistent(const mf_recurrent_call *call, bool backward);
+uint64_t mf_recurrent_workspace(const mf_recurrent_call *call, bool persistent);
+uint64_t mf_recurrent_reserve(const mf_recurrent_call *call);
+
 /* Looks whether operation i is a recurrent layer that cuDNN runs whole. */
 void mf_eager_find_recurrent(mf_eager *e, uint32_t i);
 
