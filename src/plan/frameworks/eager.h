@@ -34,6 +34,7 @@ typedef struct mf_eager_garbage {
     uint64_t until[MF_EAGER_HELD]; /* so many objects were made */
     uint32_t count;
     uint64_t objects;
+    bool late; /* found as late as it can be; else when so many objects were made */
 } mf_eager_garbage;
 
 typedef struct mf_eager {
@@ -59,10 +60,12 @@ typedef struct mf_eager {
     bool probabilities; /* losses take probabilities, as Keras's do unless told: softmax is the model's */
 } mf_eager;
 
-/* The whole step, twice (the second begins with the first one's gradients), onto an empty tape. `blas_bytes` is what a
- * cuBLAS handle takes when it is first used: one handle works forward, another backward, in autograd's own thread. */
+/* The whole step, twice (the second begins with the first one's gradients), onto an empty tape. `training` is another empty
+ * one: in a small model Python's collector comes seldom, and what it has yet to find gathers over many steps; they are on
+ * it. Else it stays empty. `blas_bytes` is what a cuBLAS handle takes when it is first used: one handle works forward,
+ * another backward, in autograd's own thread. */
 memfit_status mf_eager_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, mf_tape *tape,
-                           uint64_t *workspace_bytes, memfit_error *err);
+                           mf_tape *training, uint64_t *workspace_bytes, memfit_error *err);
 
 /* ---- for the scripts ---- */
 
