@@ -6,7 +6,7 @@
 #include "plan/frameworks/eager.h"
 
 /*
- * What cuDNN 9.19 asks for (cudnnGetRNNTempSpaceSizes), within half a percent of 15,000 answers of the library itself
+ * What cuDNN 9.19 asks for (cudnnGetRNNTempSpaceSizes), within half a percent of 8,000 answers of the library itself
  * (bench/frameworks/recurrent_sizes.c asks it without a card) and to the byte of the one that was recorded on a card.
  * Two algorithms: the standard one, and a persistent one with several times the workspace. PyTorch chooses
  * (ATen/native/cudnn/RNN.cpp): persistent for few units, for more of them forwards than backwards, and in float16 for small

@@ -180,7 +180,7 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
-        uint64_t left_alone = x.high_bytes;
+        const mf_framework_estimate alone = x;
         x.at_least = true;
         x.pool_less = x.pool_more = 0;
         finish(&x, place);
@@ -193,8 +193,14 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         else if (status == MEMFIT_OK)
             x.pool_bytes = !pool.failed ? pool.reserved_bytes : room > x.pool_bytes ? room + MIB : x.pool_bytes;
         finish(&x, place);
-        if (x.fits == MF_FRAMEWORK_YES && !place->rough) /* it needs this little, and takes what there is */
-            x.high_bytes = left_alone < place->limit_bytes ? left_alone : place->limit_bytes;
+        if (x.fits == MF_FRAMEWORK_YES && !place->rough) { /* it needs this little, and takes what there is */
+            x.high_bytes = alone.high_bytes < place->limit_bytes ? alone.high_bytes : place->limit_bytes;
+            if (alone.peak_bytes < x.peak_bytes) { /* which a long training does */
+                x.pool_bytes = alone.pool_bytes;
+                x.peak_bytes = alone.peak_bytes;
+                x.low_bytes = alone.low_bytes;
+            }
+        }
     }
     if (status == MEMFIT_OK)
         *estimate = x;
