@@ -183,7 +183,7 @@ def _recurrent(torch: Any, cell: bool) -> Callable[..., Any]:
             step_by_step = torch.empty_like(x) if ctx.batch_first else None
             turned = torch.empty_like(dy) if ctx.batch_first and not dy.transpose(0, 1).is_contiguous() else None
             dx = torch.empty(x.shape[1], x.shape[0], x.shape[2], dtype=x.dtype).transpose(0, 1) if ctx.batch_first else torch.empty_like(x)
-            firsts = [torch.empty_like(state) for state in states]
+            states += [torch.empty_like(state) for state in states]  # and of the first ones
             torch.empty(ctx.passing, dtype=torch.uint8)  # for the input's gradient
             del turned, step_by_step
             step_by_step = torch.empty_like(x) if ctx.batch_first else None
@@ -268,12 +268,13 @@ def as_card(torch: Any, fake: type) -> Iterator[None]:
 
     def flatten(self: Any) -> None:
         """A recurrent layer's weights on a card: views of one buffer, made beside those that they were read into."""
-        weights = [getattr(self, name, None) for name in self._flat_weights_names]
-        if any(w is None for w in weights) or len({w.untyped_storage()._cdata for w in weights}) == 1 or len({w.dtype for w in weights}) > 1:
+        names = self._flat_weights_names
+        weights: List[Any] = [getattr(self, name) for name in names if getattr(self, name, None) is not None]
+        if len(weights) < len(names) or len({w.untyped_storage()._cdata for w in weights}) == 1 or len({w.dtype for w in weights}) > 1:
             return
         with torch.no_grad():
             parts = torch.zeros(sum(w.numel() for w in weights), dtype=weights[0].dtype).split([w.numel() for w in weights])
-            for name, w, part in zip(self._flat_weights_names, weights, parts):
+            for name, w, part in zip(names, weights, parts):
                 setattr(self, name, torch.nn.Parameter(part.view(w.shape), w.requires_grad))
 
     def nothing(*args: Any, **kwargs: Any) -> None:

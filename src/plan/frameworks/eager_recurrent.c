@@ -7,7 +7,7 @@
 
 /*
  * What cuDNN 9.19 asks for (cudnnGetRNNTempSpaceSizes), within half a percent of 8,000 answers of the library itself
- * (bench/frameworks/recurrent_sizes.c asks it without a card) and to the byte of the one that was recorded on a card.
+ * (bench/frameworks/recurrent_sizes.c asks it without a card) and within 8 bytes of the one that was recorded on a card.
  * Two algorithms: the standard one, and a persistent one with several times the workspace. PyTorch chooses
  * (ATen/native/cudnn/RNN.cpp): persistent for few units, for more of them forwards than backwards, and in float16 for small
  * batches. In bfloat16 cuDNN runs the standard one whatever it is told.
