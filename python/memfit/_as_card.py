@@ -120,44 +120,85 @@ def _attention(torch: Any) -> Callable[..., Any]:
     return attend
 
 
-def _recurrent(torch: Any, gates: int, cell: bool) -> Callable[..., Any]:
+# Of cuDNN 9's buffers for a recurrent network, in numbers of a sequence (src/plan/frameworks/eager_recurrent.c, bench/frameworks/recurrent_sizes.c).
+# [LSTM][persistent][both ways]: forwards gates of up to 256 steps, all steps, a layer; backwards all steps of one layer, of several, a layer, the wider of input and units
+BUFFERS = {
+    True: (((4, 1, 10, 3, 2, 11, 1), (0, 14, 24, 6, 8, 26, 4)), ((0, 21, 8, 15, 16, 12, 1), (0, 30, 18, 18, 20, 26, 4))),
+    False: (((3, 1, 5, 3, 2, 5, 1), (0, 12, 14, 6, 8, 14, 4)), ((0, 18, 6, 17, 18, 6, 1), (0, 24, 14, 20, 22, 14, 4))),
+}
+
+
+def persistent(lstm: bool, ways: int, batch: int, ins: int, width: int, layers: int, size: int, backward: bool) -> bool:
+    """Whether PyTorch takes cuDNN's persistent algorithm (ATen/native/cudnn/RNN.cpp)."""
+    if width <= (128 if backward else 192):
+        return True
+    return size == 2 and lstm and layers == 1 and ways == 1 and width <= 1024 and width % 128 == 0 and ins % 128 == 0 and batch % 8 == 0 and batch <= 128
+
+
+def workspace(lstm: bool, ways: int, steps: int, batch: int, ins: int, width: int, layers: int, size: int, lasting: bool) -> int:
+    """cuDNN's, in bytes; `lasting`: with the persistent algorithm."""
+    gates, all_steps, few, back_one, back_more, back_few, wide = BUFFERS[lstm][lasting][ways - 1]
+    forward = gates * min(steps, 256) * width + all_steps * steps * width + steps * ins + few * layers * width
+    backward = (back_one if layers == 1 else back_more) * steps * width + 2 * steps * ins + wide * steps * max(ins, width) + back_few * layers * width
+    if layers > 1 and ways == 1 and not lasting:  # steps of several layers at once
+        backward += min(steps, 8 + (8 if steps >= 128 else 4) * layers) * width
+    matrices = ways * (4 if lstm else 3) * width * (ins + width + (layers - 1) * (ways + 1) * width)
+    return int(ways * layers * (8 << 20) + matrices * size + batch * (max(forward, backward) * size + 8) + 256)
+
+
+def _recurrent(torch: Any, cell: bool) -> Callable[..., Any]:
     """cuDNN's: output and last states; for the backward pass a buffer with the gates and states of every step."""
 
     class Recurrent(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, x: Any, hidden: Any, layers: int, ways: int, batch_first: bool, *weights: Any) -> Any:
+        def forward(ctx: Any, x: Any, hidden: Any, before: Any, layers: int, ways: int, batch_first: bool, *weights: Any) -> Any:
             width = hidden.shape[-1]
             steps, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-            ctx.weights, ctx.ways = weights, ways
+            ctx.weights = weights
             narrow = torch.is_autocast_enabled("cpu")
-            kind = torch.get_autocast_dtype("cpu") if narrow else x.dtype
+            kind = torch.float16 if narrow else x.dtype  # whatever type autocast was told (ATen/cudnn/AutocastRNN.cpp)
             held = torch.empty(sum(w.numel() for w in weights), dtype=kind) if narrow else None
-            turned = batch_first and not narrow  # made step by step: what reads it next copies it
-            out = torch.empty(*((steps, batch) if turned else x.shape[:2]), width * ways, dtype=kind)
-            out = out.transpose(0, 1) if turned else out
+            ctx.wide = x.dtype
+            x = x if x.dtype == kind else torch.empty_like(x, dtype=kind)
+            step_by_step = torch.empty_like(x) if batch_first else None
+            out = torch.empty(*((steps, batch) if batch_first else x.shape[:2]), width * ways, dtype=kind)
+            out = out.transpose(0, 1) if batch_first else out  # made step by step: what reads it next copies it
             state = hidden.new_empty(hidden.shape, dtype=kind)
             cells = hidden.new_empty(hidden.shape, dtype=kind) if cell else None
-            one = steps * batch * width
-            ctx.passing = sum(w.numel() for w in weights) + ways * one * (gates + 2 + layers) + (1 << 19)  # cuDNN's workspace, as seen for LSTMs
-            passing = torch.empty(ctx.passing, dtype=kind)
-            reserve = torch.empty(ways * one * (layers * (gates + 2) - 1), dtype=kind)
-            del passing
-            ctx.save_for_backward(x, out, reserve, *([held] if held is not None else []))
-            ctx.shapes = (hidden.shape, kind)
+            ins, size = x.shape[-1], kind.itemsize
+            plain = kind in (torch.float64, torch.bfloat16)  # cuDNN has no persistent algorithm for these
+            lasting = [not plain and persistent(cell, ways, batch, ins, width, layers, size, back) for back in (False, True)]
+            asked, ctx.passing = (workspace(cell, ways, steps, batch, ins, width, layers, size, each) for each in lasting)
+            passing = torch.empty(asked, dtype=torch.uint8)
+            reserve = torch.empty(ways * steps * batch * width * (layers * (6 if cell else 7) - 1), dtype=kind)
+            del passing, step_by_step
+            first = [h if h.dtype == kind else torch.empty_like(h, dtype=kind) for h in (hidden, before)[: 1 + cell]]
+            ctx.save_for_backward(x, out, reserve, *first, *([held] if held is not None else []))
+            ctx.batch_first, ctx.states = batch_first, hidden.shape
             return (out, state, cells) if cell else (out, state)
 
         @staticmethod
         def backward(ctx: Any, dy: Any, *_: Any) -> Any:
             x = ctx.saved_tensors[0]
-            dx = torch.empty_like(x)
-            torch.empty(ctx.shapes[0], dtype=ctx.shapes[1])
-            for _twice in range(2):  # for the input's gradient, and for the weights'
-                torch.empty(ctx.passing, dtype=ctx.shapes[1])
-            return (dx, None, None, None, None, *(torch.empty_like(w) for w in ctx.weights))
+            states = [torch.empty(ctx.states, dtype=x.dtype) for _ in range(2 if cell else 1)]  # gradients of the last states: zeros
+            step_by_step = torch.empty_like(x) if ctx.batch_first else None
+            turned = torch.empty_like(dy) if ctx.batch_first and not dy.transpose(0, 1).is_contiguous() else None
+            dx = torch.empty(x.shape[1], x.shape[0], x.shape[2], dtype=x.dtype).transpose(0, 1) if ctx.batch_first else torch.empty_like(x)
+            states += [torch.empty_like(state) for state in states]  # and of the first ones
+            torch.empty(ctx.passing, dtype=torch.uint8)  # for the input's gradient
+            del turned, step_by_step
+            step_by_step = torch.empty_like(x) if ctx.batch_first else None
+            flat = torch.empty(sum(w.numel() for w in ctx.weights), dtype=x.dtype)
+            torch.empty(ctx.passing, dtype=torch.uint8)  # for the weights'
+            del step_by_step
+            if ctx.wide == x.dtype:  # views of one buffer
+                parts = flat.split([w.numel() for w in ctx.weights])
+                return (dx, None, None, None, None, None, *(part.view(w.shape) for part, w in zip(parts, ctx.weights)))
+            return (dx.to(ctx.wide), None, None, None, None, None, *(torch.empty_like(w) for w in ctx.weights))
 
     def run(x: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> Any:
-        first = hx[0] if cell else hx
-        return Recurrent.apply(x, first, num_layers, 2 if bidirectional else 1, batch_first, *params)
+        first, before = hx if cell else (hx, None)
+        return Recurrent.apply(x, first, before, num_layers, 2 if bidirectional else 1, batch_first, *params)
 
     return run
 
@@ -186,8 +227,8 @@ def _operations(torch: Any) -> Iterator[None]:
             library.impl("cross_entropy_loss", _loss(torch), "AutocastCPU")
             library.impl("scaled_dot_product_attention", _attention(torch), "AutogradCPU")
             library.impl("dropout", _dropout(torch), "AutogradCPU")
-            library.impl("lstm.input", _recurrent(torch, 4, True), "AutogradCPU")
-            library.impl("gru.input", _recurrent(torch, 3, False), "AutogradCPU")
+            library.impl("lstm.input", _recurrent(torch, True), "AutogradCPU")
+            library.impl("gru.input", _recurrent(torch, False), "AutogradCPU")
         yield
     finally:
         library._destroy()
@@ -226,10 +267,21 @@ def as_card(torch: Any, fake: type) -> Iterator[None]:
         memo[id(self)] = other
         return other
 
+    def flatten(self: Any) -> None:
+        """A recurrent layer's weights on a card: views of one buffer, made beside those that they were read into."""
+        names = self._flat_weights_names
+        weights: List[Any] = [getattr(self, name) for name in names if getattr(self, name, None) is not None]
+        if len(weights) < len(names) or len({w.untyped_storage()._cdata for w in weights}) == 1 or len({w.dtype for w in weights}) > 1:
+            return
+        with torch.no_grad():
+            parts = torch.zeros(sum(w.numel() for w in weights), dtype=weights[0].dtype).split([w.numel() for w in weights])
+            for name, w, part in zip(names, weights, parts):
+                setattr(self, name, torch.nn.Parameter(part.view(w.shape), w.requires_grad))
+
     def nothing(*args: Any, **kwargs: Any) -> None:
         return None
 
-    places: List[Tuple[Any, str, Any]] = [(torch.autocast, "__init__", autocast), (fake, "__deepcopy__", copied)]
+    places: List[Tuple[Any, str, Any]] = [(torch.autocast, "__init__", autocast), (fake, "__deepcopy__", copied), (torch.nn.RNNBase, "flatten_parameters", flatten)]
     places += [(torch.cuda, name, nothing) for name in ("synchronize", "empty_cache", "reset_peak_memory_stats")]
     if hasattr(optimizer, "_get_foreach_kernels_supported_devices"):
         places.append((optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cuda", "cpu"]))

@@ -198,6 +198,10 @@ def _follower(torch: Any) -> Any:
             name = func.overloadpacket.__name__
             if name == "convolution_backward":
                 self.convolution_backward(out, args)
+            elif name == "embedding_dense_backward" and not args[0].is_contiguous():  # as a recurrent layer leaves it
+                copy = self.workspace(args[0].numel() * args[0].element_size(), "contiguous")
+                self.appeared(out)
+                self.disappears(copy)
             values = tree_flatten(out)[0]
             for value in reversed(values) if name == "native_dropout" else values:  # a card makes the mask first
                 self.appeared(value)

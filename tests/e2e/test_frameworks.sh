@@ -39,7 +39,7 @@ verdict() { # BATCH CARD RUNTIME STATUS WORDS
     head -1 "$t/out" | grep -q "^$5" || fail "$*: $(head -1 "$t/out")"
 }
 verdict 32 rtx-4060 torch 0 "FITS in PyTorch: "
-verdict 128 rtx-4060 torch 0 "TIGHT in PyTorch: "
+verdict 132 rtx-4060 torch 0 "TIGHT in PyTorch: "
 verdict 256 rtx-4060 torch 3 "DOES NOT FIT in PyTorch: "
 verdict 128 rtx-4060 tensorflow 0 "TIGHT in TensorFlow: "
 verdict 256 rtx-4060 jax 3 "DOES NOT FIT in JAX: "

@@ -289,7 +289,9 @@ static void step(mf_eager *e)
             let_go(e, t);
 }
 
-enum { FEW_OBJECTS = 2800, PHASES = 7, PHASE = 100 };
+/* A long training is one in which the collector has looked at the old once, and at most this many steps. LATE is no phase:
+ * everything is found as late as it can be. */
+enum { FEW_OBJECTS = 2800, PHASES = 7, PHASE = 120, LONG_OBJECTS = 9240, LONG_STEPS = 64, LATE = 8400 };
 
 static void take_variables(mf_eager *e)
 {
@@ -315,16 +317,16 @@ static void share_needs(mf_eager *e)
     }
 }
 
-/* With the collector `phase` objects nearer to its next turn. */
+/* With the collector `phase` objects nearer to its next turn; a long training, or its first steps. */
 static memfit_status run_from(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, uint64_t phase,
-                              mf_tape *tape, uint64_t *workspace_bytes, bool *few, memfit_error *err)
+                              bool training, mf_tape *tape, uint64_t *workspace_bytes, bool *few, memfit_error *err)
 {
     mf_eager e = {.graph = g,
                   .tape = tape,
                   .prediction = MF_NONE,
                   .blas_bytes = blas_bytes,
                   .heads = {MF_NONE, MF_NONE, MF_NONE},
-                  .garbage = {.objects = phase}};
+                  .garbage = {.objects = phase, .late = phase == LATE}};
     mf_arena_init(&e.scratch, host);
     uint32_t n = g->tensor_count + 1;
     uint32_t *readers = MF_NEW_ARRAY(&e.scratch, uint32_t, n);
@@ -347,7 +349,8 @@ static memfit_status run_from(const memfit_host *host, const mf_graph *g, uint64
         step(&e);
         step(&e);
         *few = e.garbage.objects < phase + FEW_OBJECTS;
-        for (int more = 0; more < 1 && *few; more++) /* old inputs gather over some steps */
+        uint32_t steps = !*few ? 0 : training ? LONG_STEPS : 1; /* old inputs gather over some steps */
+        for (uint32_t i = 0; i < steps && e.garbage.objects < phase + LONG_OBJECTS; i++)
             step(&e);
         *workspace_bytes = e.workspace_most;
     }
@@ -355,20 +358,20 @@ static memfit_status run_from(const memfit_host *host, const mf_graph *g, uint64
     return ok && !tape->failed ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to follow a step");
 }
 
-/* Where the collector has a turn in a step or less, it matters when: of several phases the middle one is taken. In a long
- * training all of them come. */
+/* Where the collector has a turn in a step or less, it matters when: of several phases the middle one is taken for the
+ * first steps. In a long training all of them come. */
 memfit_status mf_eager_run(const memfit_host *host, const mf_graph *g, uint64_t blas_bytes, mf_tape *tape,
-                           uint64_t *workspace_bytes, memfit_error *err)
+                           mf_tape *training, uint64_t *workspace_bytes, memfit_error *err)
 {
     bool few = false;
     uint64_t peaks[PHASES], chosen = 0;
-    memfit_status status = run_from(host, g, blas_bytes, 0, tape, workspace_bytes, &few, err);
+    memfit_status status = run_from(host, g, blas_bytes, LATE, false, tape, workspace_bytes, &few, err);
     if (status != MEMFIT_OK || !few)
         return status;
     for (uint32_t i = 0; i < PHASES && status == MEMFIT_OK; i++) {
         mf_tape other;
         mf_tape_init(&other, host, tape->rounding);
-        status = run_from(host, g, blas_bytes, i * PHASE, &other, workspace_bytes, &few, err);
+        status = run_from(host, g, blas_bytes, i * PHASE, false, &other, workspace_bytes, &few, err);
         peaks[i] = other.peak_bytes;
         mf_tape_destroy(&other);
     }
@@ -379,10 +382,13 @@ memfit_status mf_eager_run(const memfit_host *host, const mf_graph *g, uint64_t 
         if (below == PHASES / 2)
             chosen = i * PHASE;
     }
-    if (status != MEMFIT_OK || !chosen)
+    if (status != MEMFIT_OK)
         return status;
     uint64_t rounding = tape->rounding;
     mf_tape_destroy(tape);
     mf_tape_init(tape, host, rounding);
-    return run_from(host, g, blas_bytes, chosen, tape, workspace_bytes, &few, err);
+    status = run_from(host, g, blas_bytes, chosen, false, tape, workspace_bytes, &few, err);
+    if (status == MEMFIT_OK)
+        status = run_from(host, g, blas_bytes, 0, true, training, workspace_bytes, &few, err);
+    return status;
 }

@@ -34,6 +34,7 @@ typedef struct mf_eager_garbage {
     uint64_t until[MF_EAGER_HELD]; /* so many objects were made */
     uint32_t count;
     uint64_t objects;
+    bool late; /* found as late as it can be; else when so many objects were made */
 } mf_eager_garbage;
 
 typedef struct mf_eager {
@@ -59,10 +60,12 @@ typedef struct mf_eager {
     bool probabilities; /* losses take probabilities, as Keras's do unless told: softmax is the model's */
 } mf_eager;
 
-/* The whole step, twice (the second begins with the first one's gradients), onto an empty tape. `blas_bytes` is what a
- * cuBLAS handle takes when it is first used: one handle works forward, another backward, in autograd's own thread. */
+/* The whole step, twice (the second begins with the first one's gradients), onto an empty tape. `training` is another empty
+ * one: in a small model Python's collector comes seldom, and what it has yet to find gathers over many steps; they are on
+ * it. Else it stays empty. `blas_bytes` is what a cuBLAS handle takes when it is first used: one handle works forward,
+ * another backward, in autograd's own thread. */
 memfit_status mf_eager_run(const memfit_host *host, const mf_graph *graph, uint64_t blas_bytes, mf_tape *tape,
-                           uint64_t *workspace_bytes, memfit_error *err);
+                           mf_tape *training, uint64_t *workspace_bytes, memfit_error *err);
 
 /* ---- for the scripts ---- */
 
@@ -97,6 +100,19 @@ void mf_eager_pass(mf_eager *e, uint32_t from, uint32_t to);
 void mf_eager_garbage_layer(mf_eager *e);
 void mf_eager_garbage_inputs(mf_eager *e, const mf_op *op);
 void mf_eager_garbage_step(mf_eager *e);
+
+/* A call of cuDNN's LSTM or GRU, one layer; its buffers in bytes. */
+typedef struct mf_recurrent_call {
+    bool lstm, both; /* else a GRU; both ways in one call */
+    uint64_t steps, batch, input, units;
+    mf_dtype dtype;
+} mf_recurrent_call;
+
+/* Which of cuDNN's algorithms PyTorch takes; what is asked for before a call of it, forward as backward; what stays for
+ * the backward pass. */
+bool mf_recurrent_persistent(const mf_recurrent_call *call, bool backward);
+uint64_t mf_recurrent_workspace(const mf_recurrent_call *call, bool persistent);
+uint64_t mf_recurrent_reserve(const mf_recurrent_call *call);
 
 /* Looks whether operation i is a recurrent layer that cuDNN runs whole. */
 void mf_eager_find_recurrent(mf_eager *e, uint32_t i);

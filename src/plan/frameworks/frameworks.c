@@ -91,9 +91,15 @@ static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
 static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
 
+/* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
+ * limit gives nothing back for it. One that was tried began to fail (DEVICE_ALLOCATION_FAILED) with 0.93 of what was left, a
+ * line with another failed at 0.91. */
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.125, 0, 16 * MIB, 0};
+
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
-    return place->recorded ? &of_recording : x->at_least ? &of_least : &rows[x->runtime];
+    const runtime_row *least = place->transposed ? &of_least_transposed : &of_least;
+    return place->recorded ? &of_recording : x->at_least ? least : &rows[x->runtime];
 }
 
 /* Of the activations, by computing things again: no step was seen to save more. */
@@ -145,8 +151,10 @@ static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework
     return room > 0 ? (uint64_t)room : 0;
 }
 
-memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_bytes, const mf_framework_place *place,
-                                     mf_framework_estimate *estimate, memfit_error *err)
+/* `training` is a tape of many steps, or empty: what a long training takes more is within the band's upper end, and at a
+ * limit it is what must run. */
+static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, uint64_t workspace_bytes,
+                                const mf_framework_place *place, mf_framework_estimate *estimate, memfit_error *err)
 {
     mf_framework_estimate x = {.runtime = MF_RUNTIME_TORCH, .workspace_bytes = workspace_bytes};
     mf_pool_result pool;
@@ -165,29 +173,45 @@ memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_byt
         x.pool_less = spread.middle_bytes - spread.low_bytes;
         x.pool_more = spread.high_bytes - spread.middle_bytes;
     }
+    const mf_tape *longest = training->peak_bytes > tape->peak_bytes ? training : tape;
+    if (longest != tape)
+        x.pool_more += longest->peak_bytes - tape->peak_bytes;
     if (!place->recorded) /* there the optimizer is the user's own */
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
-        uint64_t left_alone = x.high_bytes;
+        const mf_framework_estimate alone = x;
         x.at_least = true;
         x.pool_less = x.pool_more = 0;
         finish(&x, place);
         uint64_t room = room_for_pool(&x, place);
         pool.failed = true;
-        if (room > x.live_bytes)
-            status = mf_pool_run(tape, MF_POOL_CACHING, room, &pool, err);
+        if (room > longest->peak_bytes)
+            status = mf_pool_run(longest, MF_POOL_CACHING, room, &pool, err);
         if (status == MEMFIT_OK && pool.failed && !place->rough)
-            status = mf_pool_least(tape, MF_POOL_CACHING, &x.pool_bytes, err);
-        else if (status == MEMFIT_OK && !pool.failed)
-            x.pool_bytes = pool.reserved_bytes;
+            status = mf_pool_least(longest, MF_POOL_CACHING, &x.pool_bytes, err);
+        else if (status == MEMFIT_OK)
+            x.pool_bytes = !pool.failed ? pool.reserved_bytes : room > x.pool_bytes ? room + MIB : x.pool_bytes;
         finish(&x, place);
-        if (x.fits == MF_FRAMEWORK_YES && !place->rough) /* it needs this little, and takes what there is */
-            x.high_bytes = left_alone < place->limit_bytes ? left_alone : place->limit_bytes;
+        if (x.fits == MF_FRAMEWORK_YES && !place->rough) { /* it needs this little, and takes what there is */
+            x.high_bytes = alone.high_bytes < place->limit_bytes ? alone.high_bytes : place->limit_bytes;
+            if (alone.peak_bytes < x.peak_bytes) { /* which a long training does */
+                x.pool_bytes = alone.pool_bytes;
+                x.peak_bytes = alone.peak_bytes;
+                x.low_bytes = alone.low_bytes;
+            }
+        }
     }
     if (status == MEMFIT_OK)
         *estimate = x;
     return status;
+}
+
+memfit_status mf_framework_from_tape(const mf_tape *tape, uint64_t workspace_bytes, const mf_framework_place *place,
+                                     mf_framework_estimate *estimate, memfit_error *err)
+{
+    mf_tape none = {0};
+    return from_tapes(tape, &none, workspace_bytes, place, estimate, err);
 }
 
 static bool has(const mf_graph *graph, mf_op_kind one, mf_op_kind other)
@@ -198,19 +222,30 @@ static bool has(const mf_graph *graph, mf_op_kind one, mf_op_kind other)
     return false;
 }
 
+static bool has_transposed(const mf_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->op_count; i++)
+        if (graph->ops[i].kind == MF_OP_CONV_GRAD_DATA && graph->ops[i].phase == MF_FORWARD)
+            return true;
+    return false;
+}
+
 static memfit_status predict_torch(const memfit_host *host, const mf_graph *graph, const mf_framework_place *place,
                                    mf_framework_estimate *estimate, memfit_error *err)
 {
-    mf_tape tape;
+    mf_tape tape, training;
     uint64_t workspace = 0;
     mf_framework_place here = *place;
     here.no_products = !has(graph, MF_OP_MATMUL, MF_OP_MATMUL);
     here.recurrent = has(graph, MF_OP_LSTM, MF_OP_GRU);
+    here.transposed = has_transposed(graph);
     mf_tape_init(&tape, host, 512);
+    mf_tape_init(&training, host, 512);
     memfit_status status =
-        mf_eager_run(host, graph, mf_framework_blas_bytes(place->capability), &tape, &workspace, err);
+        mf_eager_run(host, graph, mf_framework_blas_bytes(place->capability), &tape, &training, &workspace, err);
     if (status == MEMFIT_OK)
-        status = mf_framework_from_tape(&tape, workspace, &here, estimate, err);
+        status = from_tapes(&tape, &training, workspace, &here, estimate, err);
+    mf_tape_destroy(&training);
     mf_tape_destroy(&tape);
     return status;
 }

@@ -153,6 +153,42 @@ class Trace(unittest.TestCase):
         whole = allocs.index((image, "contiguous"))
         self.assertEqual([a[0] for a in allocs[whole + 1 : whole + 5]], [image, 2 * image + kernel, kernel, 2 * image + kernel + (8 << 20)])
 
+    def test_recurrent(self):
+        """cuDNN's workspace is that of the algorithm that PyTorch takes, by its own figures; weights and their gradients are one buffer each; autocast is float16."""
+
+        def make(width, narrow, layers=1, kind=nn.LSTM):
+            def build():
+                layer = kind(768, width, layers, batch_first=True).cuda()
+                x = torch.randn(128, 64, 768, device="cuda")
+
+                def step():
+                    with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
+                        y = layer(x)[0]
+                    assert y.dtype == (torch.float16 if narrow else torch.float32)
+                    y.sum().backward()
+
+                return step
+
+            return build
+
+        def allocated(*how):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "step.csv")
+                memfit.torch_trace(make(*how), path, steps=1)
+                with open(path) as f:
+                    return [int(line.split(",")[3]) for line in f if ",alloc," in line]
+
+        few, many = allocated(192, False), allocated(768, True)
+        self.assertIn(182387968, few)  # persistent forwards,
+        self.assertEqual(few.count(106792192), 2)  # not backwards
+        self.assertEqual(many.count(296224000), 3)
+        self.assertEqual(allocated(768, False).count(182584576), 3)
+        layers = [size for size in allocated(256, False, 2, nn.GRU) if abs(size - 116655360) < size // 50]
+        self.assertEqual(len(layers), 3)  # of several layers within 2 %
+        weights = 4 * 192 * (768 + 192 + 2) * 4
+        self.assertEqual(few.count(weights), 2)
+        self.assertEqual(few.count(128 * 64 * 192 * 4 * 5), 1)  # what stays for the backward pass
+
     def test_refused(self):
         def looks():
             x = torch.randn(3)
