@@ -88,6 +88,10 @@ static const struct {
     {"rss:", MF_LINE_SERIES},                  /* rss: 1240 MB */
     {"rss=", MF_LINE_SERIES},                  /* rss=1240MB */
     {"rss_", MF_LINE_SERIES},                  /* rss_gb: 1.2 */
+    {"rss(", MF_LINE_SERIES},                  /* RSS(MiB): 1240 */
+    {"rss[", MF_LINE_SERIES},                  /* RSS[MiB] 1240 */
+    {"rss\"", MF_LINE_SERIES},                 /* "rss": "1240 MB" */
+    {"rss|", MF_LINE_SERIES},                  /* RSS| 1240 MB */
     {"resi", MF_LINE_SERIES},                  /* resident 1240 MB */
     {"nvml", MF_LINE_FAILURE},                 /* nvmlDevice...: PyTorch's report */
     {"vram", MF_LINE_SERIES},                  /* VRAM 3.1 GB */

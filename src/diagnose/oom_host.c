@@ -243,7 +243,7 @@ static void read_kernel(const char *line, mf_oom_facts *f)
         mf_oom_size(early + 6, &f->victim_bytes);
         ended(f, MF_HOST_MACHINE, "earlyoom ended it before the machine's memory ended");
     }
-    if (strstr(line, "low on resource: memory")) {
+    if (strstr(line, " low on resource: memory")) {
         mf_oom_size_after(line, " was using ", &f->in_use);
         ended(f, MF_HOST_MACHINE, "Kubernetes evicted it: the node ran low on memory");
     }

@@ -91,6 +91,12 @@ static void read_requests(const char *line, mf_oom_facts *f)
     }
 }
 
+static void found_server(mf_oom_facts *f)
+{
+    f->serves = f->failed = true;
+    f->framework = "pytorch";
+}
+
 /* vLLM looks before it takes: "Free memory on device cuda:0 (10.21/23.52 GiB) on startup is less than desired GPU memory
  * utilization (0.9, 21.17 GiB)", "(4.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.31
  * GiB)", "No available memory for the cache blocks". */
@@ -101,22 +107,21 @@ static void read_server(const char *line, mf_oom_facts *f)
                *open = free_memory ? strchr(free_memory, '(') : NULL;
     const char *comma = wants ? strchr(wants, ',') : NULL;
     uint64_t request = 0, card = 0;
-    if (open && of && open < of && comma && mf_oom_size(of + 1, &card) && mf_oom_size(comma + 1, &request)) {
+    if (open && of && open < of && comma && strstr(line, " on startup") && mf_oom_size(of + 1, &card) &&
+        mf_oom_size(comma + 1, &request)) {
         double part = mf_text_to_double(open + 1, NULL), whole = mf_text_to_double(of + 1, NULL);
-        f->serves = f->failed = true;
+        found_server(f);
         f->request = request;
         f->card = card;
         f->card_free = whole > 0 && part > 0 && part < whole ? (uint64_t)((double)card * part / whole) : 0;
     }
     if (mf_oom_size_before(line, " KV cache is needed", &request)) {
-        f->serves = f->failed = true;
+        found_server(f);
         f->request = request;
         mf_oom_size_after(line, "available KV cache memory (", &f->limit);
     }
     if (strstr(line, "No available memory for the cache blocks"))
-        f->serves = f->failed = true;
-    if (f->serves)
-        f->framework = "pytorch";
+        found_server(f);
 }
 
 /* ---- no more than that ------------------------------------------------------------------------------------- */
