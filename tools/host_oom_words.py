@@ -186,6 +186,7 @@ WORDED = [
     ("words-ggml", "too-large", "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory\n",
      {"request_bytes": 8 * GIB}),
     ("words-mps-one-buffer", "too-large", "RuntimeError: Invalid buffer size: 32.00 GiB\n", {"request_bytes": 32 * GIB}),
+    ("words-no-figures", "too-large", "trainer: batch size 256 failed: CUDA out of memory\n"),
     ("words-cuda-assert", "library", "GPUassert: out of memory kernel.cu 61\n"),
     ("words-cuda-code", "library", "main.cu:88: CUDA error 2: out of memory\n"),
     ("words-cuda-driver", "library", "RuntimeError: CUDA driver error: out of memory\n"),

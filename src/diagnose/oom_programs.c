@@ -208,6 +208,9 @@ bool mf_oom_program_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     else if (f->program)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.6, "the card's size, and what was free (memfit ps)",
                       "%s in one piece was refused", size(f->request, a));
+    else if (strcmp(f->bare_text, "CUDA out of memory") == 0 || strcmp(f->bare_text, "HIP out of memory") == 0)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.4, "the whole message: how much was asked, and what was free",
+                      "%s: a framework's words, and the figures that follow them are not in the text", f->bare_text);
     else if (f->bare_text[0])
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.5, "how much was asked, and what was free then (memfit ps)",
                       "%s: the card had no room, and the text does not say for how much", f->bare_text);
