@@ -1,5 +1,7 @@
 """Texts of failures that cannot be provoked here (other hardware, schedulers, container managers), written by hand in the form their programs
-print. (name, cause, text); tools/provoke_host_oom.py marks them `worded`."""
+print. (name, cause, text) or (name, cause, text, figures that must be read); tools/provoke_host_oom.py marks them `worded`."""
+import re
+import textwrap
 
 TORCH_TAIL = ("GPU 0 has a total capacity of 15.98 GiB of which {free} is free. Of the allocated memory {used} is allocated by PyTorch, and {cached} is "
               "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
@@ -16,6 +18,21 @@ tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocat
 """
 MPS = ("RuntimeError: MPS backend out of memory (MPS allocated: {used} GB, other allocations: 402.11 MB, max allowed: {most} GB). Tried to allocate "
        "1.50 GB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations (may cause system failure).\n")
+
+GIB = 1 << 30
+LONG = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.02 GiB is free. "
+        "Including non-PyTorch memory, this process has 22.60 GiB memory in use. Of the allocated memory 21.90 GiB is allocated by PyTorch, and "
+        "210.33 MiB is reserved by PyTorch but unallocated.")
+LONG_FIGURES = {"request_bytes": 5 * GIB // 2, "card_bytes": int(23.69 * GIB), "in_use_bytes": int(21.9 * GIB)}
+
+
+def coloured(text):
+    """Numbers and the error's name in colours, as some printers of tracebacks have them."""
+    return re.sub(r"(\d+\.\d+|CUDA)", "\x1b[1;36m\\1\x1b[0m", text).replace("torch.Out", "\x1b[31mtorch.\x1b[1mOut") + "\x1b[0m\n"
+
+
+def bar(states):
+    return "".join("\r %3d%%|####      | %d/100 [00:01<01:04, 1.02it/s, loss=0.31]" % (i, i) for i in range(states))
 
 
 def created(mb, used):
@@ -133,4 +150,92 @@ WORDED = [
             torch.save(model.state_dict(), "/data/checkpoints/last.pt")
         OSError: [Errno 28] No space left on device
         """),
+    ("words-colours", "too-large", coloured(LONG), LONG_FIGURES),
+    ("words-boxed", "too-large", "+--- Traceback (most recent call last) ---+\n| /home/me/train.py:44 in <module>         |\n"
+     + "\n".join(textwrap.wrap(coloured(LONG[6:]), 118)) + "\n", LONG_FIGURES),
+    ("words-wrapped-fragmentation", "fragmentation", "\n".join(textwrap.wrap(
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 15.77 GiB of which 402.00 MiB is free. Including "
+        "non-PyTorch memory, this process has 15.37 GiB memory in use. Of the allocated memory 9.10 GiB is allocated by PyTorch, and 5.70 GiB is reserved by "
+        "PyTorch but unallocated.", 80)) + "\n", {"request_bytes": 3 * GIB // 2, "card_bytes": int(15.77 * GIB)}),
+    ("words-behind-a-bar", "too-large", bar(400) + "\r" + LONG + "\n", LONG_FIGURES),
+    ("words-before-a-bar", "too-large", LONG + bar(3) + "\n", LONG_FIGURES),
+    ("words-ranks", "too-large", "".join("[rank%d]: " % r + LONG.replace("GPU 0", "GPU %d" % r) + "\n" for r in range(4))
+     + "E1117 10:00:03.200000 4000 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 2 (pid: 4013)\n", LONG_FIGURES),
+    ("words-vllm-start", "other-process", """
+        (EngineCore pid=991) ERROR 11-02 12:00:00 [core.py:1136] ValueError: Free memory on device cuda:0 (10.21/23.52 GiB) on startup is less than desired GPU memory utilization (0.9, 21.17 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.
+        """, {"request_bytes": int(21.17 * GIB), "card_bytes": int(23.52 * GIB)}),
+    ("words-vllm-cache", "limit", """
+        (EngineCore pid=991) ERROR 11-02 12:00:00 [core.py:1136] ValueError: To serve at least one request with the models's max seq len (32768), (4.00 GiB KV cache is needed, which is larger than the available KV cache memory (2.31 GiB). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.
+        """, {"request_bytes": 4 * GIB, "limit_bytes": int(2.31 * GIB)}),
+    ("words-vllm-no-cache", "limit", """
+        (EngineCore pid=991) ERROR 11-02 12:00:00 [core.py:1136] ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.
+        """),
+    ("words-tpu", "too-large", """
+        jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 18.21G of 15.75G hbm. Exceeded hbm capacity by 2.46G.
+        """, {"request_bytes": int(18.21 * GIB), "card_bytes": int(15.75 * GIB)}),
+    ("words-cupy", "too-large", "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 12,884,901,888 bytes).\n",
+     {"request_bytes": 8 * GIB}),
+    ("words-rmm", "too-large", """
+        MemoryError: std::bad_alloc: out_of_memory: CUDA error (failed to allocate 5368709120 bytes) at: /include/rmm/mr/cuda_memory_resource.hpp:62: cudaErrorMemoryAllocation out of memory
+        """, {"request_bytes": 5 * GIB}),
+    ("words-onnxruntime", "too-large", """
+        onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Conv node. Name:'/conv1/Conv' Status Message: /core/framework/bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 3221225472
+        """, {"request_bytes": 3 * GIB}),
+    ("words-tensorrt", "too-large", "[E] [virtualMemoryBuffer.cpp::resizePhysical::162] Error Code 2: OutOfMemory (Requested size was 4294967296 bytes.)\n",
+     {"request_bytes": 4 * GIB}),
+    ("words-ggml", "too-large", "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory\n",
+     {"request_bytes": 8 * GIB}),
+    ("words-mps-one-buffer", "too-large", "RuntimeError: Invalid buffer size: 32.00 GiB\n", {"request_bytes": 32 * GIB}),
+    ("words-no-figures", "too-large", "trainer: batch size 256 failed: CUDA out of memory\n"),
+    ("words-cuda-assert", "library", "GPUassert: out of memory kernel.cu 61\n"),
+    ("words-cuda-code", "library", "main.cu:88: CUDA error 2: out of memory\n"),
+    ("words-cuda-driver", "library", "RuntimeError: CUDA driver error: out of memory\n"),
+    ("words-numba", "library", "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY\n"),
+    ("words-xpu-runtime", "library", """
+        terminate called after throwing an instance of 'sycl::_V1::exception'
+        level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
+        """),
+    ("words-nccl-calloc", "library", """
+        [rank1]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.28.9
+        [rank1]: Last error:
+        [rank1]: Failed to CUDA calloc 6291456 bytes
+        """),
+    ("words-oomd", "too-large", """
+        Nov 02 10:11:12 ws7 systemd-oomd[712]: Killed /user.slice/user-1000.slice/user@1000.service/app.slice/terminal.scope due to memory pressure for /user.slice/user-1000.slice/user@1000.service being 62.20% > 50.00% for > 20s with reclaim activity
+        """),
+    ("words-oomd-swap", "too-large", """
+        Nov 02 10:11:12 ws7 systemd-oomd[712]: Killed /user.slice/user-1000.slice/session-2.scope due to memory used (16432091136) / total (16539160576) and swap used (2040109056) / total (2147479552) being more than 90.00%
+        """, {"in_use_bytes": 16432091136, "limit_bytes": 16539160576}),
+    ("words-earlyoom", "too-large", """
+        earlyoom[801]: low memory! at or below SIGTERM limits: mem 10.00%, swap 10.00%
+        earlyoom[801]: sending SIGTERM to process 8812 uid 1000 "python": oom_score 1201, VmRSS 24100 MiB, cmdline "python train.py"
+        """),
+    ("words-kubernetes-limits", "limit", """
+            Last State:     Terminated
+              Reason:       OOMKilled
+              Exit Code:    137
+            Limits:
+              cpu:             4
+              memory:          8Gi
+            Requests:
+              memory:          2Gi
+        """, {"limit_bytes": 8 * GIB}),
+    ("words-kubernetes-evicted", "too-large", """
+          Warning  Evicted  3m    kubelet  The node was low on resource: memory. Threshold quantity: 100Mi, available: 60044Ki. Container trainer was using 20341212Ki, request is 4Gi, has larger consumption of memory.
+        """, {"in_use_bytes": 20341212 << 10}),
+    ("words-sacct", "limit", """
+        JobID           JobName      State ExitCode     MaxRSS
+        ------------ ---------- ---------- -------- ----------
+        221.batch         batch OUT_OF_ME+    0:125  16770904K
+        """),
+    ("words-srun", "limit", "srun: error: gpu-04: task 3: Out Of Memory\nsrun: Terminating StepId=221.0\n"),
+    ("words-htcondor", "limit", """
+        Error from slot1_1@n7: Job has gone over cgroup memory limit of 8192 megabytes. Last measured usage: 8190 megabytes.
+        """, {"limit_bytes": 8 * GIB}),
+    ("words-dask", "limit", "distributed.nanny.memory - WARNING - Worker tcp://127.0.0.1:40001 (pid=9911) exceeded 95% memory budget. Restarting...\n"),
+    ("words-arrow", "too-large", "pyarrow.lib.ArrowMemoryError: malloc of size 17179869184 failed\n", {"request_bytes": 16 * GIB}),
+    ("words-paging-file", "too-large", "OSError: [WinError 1455] The paging file is too small for this operation to complete.\r\n"),
+    ("words-loader-exited", "too-large", "RuntimeError: DataLoader worker (pid(s) 2211, 2212) exited unexpectedly\n"),
+    ("words-not-slurm", "unknown", "state machine: OUT_OF_MEMORY_HANDLER registered\nLimits: none\nmemory: 8Gi\n"),
+    ("words-other-error", "unknown", "CUDA error: 209 (no kernel image is available for execution on the device)\n"),
 ]

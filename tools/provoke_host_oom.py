@@ -315,10 +315,12 @@ def main(out, prefixes):
             row["mended"].append({"class": m["change"], "survived": survived, "on": "cpu"})
         rows[c["name"]] = row
         print(c["name"], status, [(m["class"], m["survived"]) for m in row["mended"]], text.strip().splitlines()[-1:] , flush=True)
-    for name, cause, text in WORDED:
+    for name, cause, text, *figures in WORDED:
         if not prefixes or name.startswith(tuple(prefixes)):
             (out / (name + ".log")).write_text(textwrap.dedent(text).lstrip("\n"))
             rows[name] = {"name": name, "cause": cause, "worded": True, "mended": []}
+            if figures:
+                rows[name]["figures"] = figures[0]
     path.write_text("[\n" + ",\n".join(" " + json.dumps(r) for r in sorted(rows.values(), key=lambda r: r["name"])) + "\n]\n")
 
 

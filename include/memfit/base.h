@@ -43,6 +43,40 @@ extern "C" {
 #define MEMFIT_PRINTF(fmt, arg)
 #endif
 
+/* What a struct of options or results begins as: MEMFIT_POOL_OPTIONS and the like. C++ before C++20 has no designated
+ * initializers; there a function without a name makes it. Since 0.2. */
+#ifdef __cplusplus
+#define MEMFIT_INIT_3(type, a, x, b, y, c, z)                                                                          \
+    ([] {                                                                                                              \
+        type memfit_made = type();                                                                                     \
+        memfit_made.size = sizeof(type);                                                                               \
+        memfit_made.a = x;                                                                                             \
+        memfit_made.b = y;                                                                                             \
+        memfit_made.c = z;                                                                                             \
+        return memfit_made;                                                                                            \
+    }())
+#define MEMFIT_INIT_2(type, a, x, b, y) MEMFIT_INIT_3(type, a, x, b, y, size, sizeof(type))
+#define MEMFIT_INIT_1(type, a, x)       MEMFIT_INIT_2(type, a, x, size, sizeof(type))
+#define MEMFIT_INIT(type)               MEMFIT_INIT_1(type, size, sizeof(type))
+#else
+#define MEMFIT_INIT(type)                                                                                              \
+    {                                                                                                                  \
+        .size = sizeof(type)                                                                                           \
+    }
+#define MEMFIT_INIT_1(type, a, x)                                                                                      \
+    {                                                                                                                  \
+        .size = sizeof(type), .a = x                                                                                   \
+    }
+#define MEMFIT_INIT_2(type, a, x, b, y)                                                                                \
+    {                                                                                                                  \
+        .size = sizeof(type), .a = x, .b = y                                                                           \
+    }
+#define MEMFIT_INIT_3(type, a, x, b, y, c, z)                                                                          \
+    {                                                                                                                  \
+        .size = sizeof(type), .a = x, .b = y, .c = z                                                                   \
+    }
+#endif
+
 /* ---- version ---------------------------------------------------------------------------------------------- */
 
 #define MEMFIT_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */

@@ -32,10 +32,7 @@ typedef struct memfit_device_options {
                                    process holds already; cuda: must be 0 (measured) */
 } memfit_device_options;
 
-#define MEMFIT_DEVICE_OPTIONS                                                                                          \
-    {                                                                                                                  \
-        .size = sizeof(memfit_device_options)                                                                          \
-    }
+#define MEMFIT_DEVICE_OPTIONS MEMFIT_INIT(memfit_device_options)
 
 /* NOT_FOUND when there is no such device (the message lists those there are), UNSUPPORTED when this build or machine
  * lacks what the kind needs, INVALID for an option that makes no sense for it. `options` may be NULL. Since 0.1. */
@@ -57,10 +54,7 @@ typedef struct memfit_device_info {
     uint64_t pools_bytes;     /* physical memory held by this process's pools on this device object */
     uint64_t set_aside_bytes; /* limits of its logical devices (see memfit_pool_options.slice) */
 } memfit_device_info;
-#define MEMFIT_DEVICE_INFO                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_device_info)                                                                             \
-    }
+#define MEMFIT_DEVICE_INFO MEMFIT_INIT(memfit_device_info)
 
 /* Since 0.1. */
 MEMFIT_API memfit_status memfit_device_get_info(memfit_device *device, memfit_device_info *info, memfit_error *err);

@@ -71,10 +71,7 @@ typedef struct memfit_diagnosis {
         char kind[24]; /* the class of change, "expandable", "batch", ...: docs/explain.md lists them */
     } suggestions[MEMFIT_DIAGNOSIS_SUGGESTIONS]; /* best first */
 } memfit_diagnosis;
-#define MEMFIT_DIAGNOSIS                                                                                               \
-    {                                                                                                                  \
-        .size = sizeof(memfit_diagnosis)                                                                               \
-    }
+#define MEMFIT_DIAGNOSIS MEMFIT_INIT(memfit_diagnosis)
 
 /* Reads text (a log). DAMAGED when it is empty or no text at all; otherwise OK, with cause UNKNOWN when it holds no
  * failure we understand. Since 0.1. */

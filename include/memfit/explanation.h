@@ -102,10 +102,7 @@ typedef struct memfit_explanation {
     memfit_action actions[MEMFIT_EXPLANATION_ACTIONS];
     uint32_t action_count;
 } memfit_explanation;
-#define MEMFIT_EXPLANATION                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_explanation)                                                                             \
-    }
+#define MEMFIT_EXPLANATION MEMFIT_INIT(memfit_explanation)
 
 /* The last failure's. NOT_FOUND when there was none. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_explain(memfit_pool *pool, memfit_explanation *explanation, memfit_error *err);

@@ -68,10 +68,7 @@ typedef struct memfit_layer_info {
     uint64_t stored_parameters;
     const char *unsupported; /* why it cannot be run ("a Lambda layer holds Python code ..."), or NULL */
 } memfit_layer_info;
-#define MEMFIT_LAYER_INFO                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_layer_info)                                                                              \
-    }
+#define MEMFIT_LAYER_INFO MEMFIT_INIT(memfit_layer_info)
 
 /* MEMFIT_INVALID for an index that is too high. The texts live as long as the model. Since 0.1. */
 MEMFIT_API memfit_status memfit_model_layer(memfit_model *model, uint32_t index, memfit_layer_info *info,

@@ -56,10 +56,7 @@ typedef struct memfit_pack_options {
     void *progress_ctx;
 } memfit_pack_options;
 
-#define MEMFIT_PACK_OPTIONS                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(memfit_pack_options), .effort = MEMFIT_PACK_PORTFOLIO, .seed = 1                                \
-    }
+#define MEMFIT_PACK_OPTIONS MEMFIT_INIT_2(memfit_pack_options, effort, MEMFIT_PACK_PORTFOLIO, seed, 1)
 
 typedef struct memfit_pack_result {
     size_t size;       /* sizeof(memfit_pack_result): MEMFIT_PACK_RESULT */
@@ -73,10 +70,7 @@ typedef struct memfit_pack_result {
     uint64_t nodes;     /* of the exact search */
     const char *method; /* what found the packing: "greedy", "improved" or "search" */
 } memfit_pack_result;
-#define MEMFIT_PACK_RESULT                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_pack_result)                                                                             \
-    }
+#define MEMFIT_PACK_RESULT MEMFIT_INIT(memfit_pack_result)
 
 /* Packs: writes every buffer's offset and the result. A capacity that is not met is no failure: the best packing is
  * there, `solved` is false. MEMFIT_INVALID names a buffer that makes no sense, or two fixed ones that collide;

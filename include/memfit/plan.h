@@ -58,10 +58,7 @@ typedef struct memfit_plan_options {
     int64_t samples;       /* of the training set, which may stay on a card beside a plan for `memory`; 0: unknown */
 } memfit_plan_options;
 
-#define MEMFIT_PLAN_OPTIONS                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(memfit_plan_options), .batch = 32                                                               \
-    }
+#define MEMFIT_PLAN_OPTIONS MEMFIT_INIT_1(memfit_plan_options, batch, 32)
 
 /* Reads the model and plans. MEMFIT_OK whether it fits or not. MEMFIT_UNSUPPORTED names a layer that cannot be planned
  * and the way on; MEMFIT_NOT_FOUND and MEMFIT_DAMAGED say what is wrong with the file; MEMFIT_INVALID with an option.
@@ -109,10 +106,7 @@ typedef struct memfit_plan_summary {
     uint64_t in_framework_peak_bytes, in_framework_low_bytes, in_framework_high_bytes; /* 0: no estimate */
     int64_t in_framework_max_batch; /* holds at the band's upper end */
 } memfit_plan_summary;
-#define MEMFIT_PLAN_SUMMARY                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(memfit_plan_summary)                                                                            \
-    }
+#define MEMFIT_PLAN_SUMMARY MEMFIT_INIT(memfit_plan_summary)
 
 /* Since 0.1. */
 MEMFIT_API memfit_status memfit_plan_get_summary(const memfit_plan *plan, memfit_plan_summary *summary,
@@ -167,10 +161,7 @@ typedef struct memfit_trace_plan {
         uint64_t bytes;
     } owners[MEMFIT_TRACE_PLAN_OWNERS]; /* at the peak, largest first */
 } memfit_trace_plan;
-#define MEMFIT_TRACE_PLAN                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_trace_plan)                                                                              \
-    }
+#define MEMFIT_TRACE_PLAN MEMFIT_INIT(memfit_trace_plan)
 
 /* Reads a trace (memfit.torch_trace in Python writes one) and says what its program takes of the card that the options
  * name (card or device, memory). MEMFIT_OK whether it fits or not. Since 0.2. */
@@ -186,10 +177,7 @@ typedef struct memfit_card {
     uint64_t fixed_bytes;  /* estimated; see docs/cards.md */
     double bandwidth_gbs, fp32_tflops, fp16_tflops;
 } memfit_card;
-#define MEMFIT_CARD                                                                                                    \
-    {                                                                                                                  \
-        .size = sizeof(memfit_card)                                                                                    \
-    }
+#define MEMFIT_CARD MEMFIT_INIT(memfit_card)
 
 /* Card number `index`, from 0; false past the end. Since 0.1. */
 MEMFIT_API bool memfit_card_at(size_t index, memfit_card *card);

@@ -93,10 +93,7 @@ typedef struct memfit_pool_options {
                      grow, whatever the slack */
 } memfit_pool_options;
 
-#define MEMFIT_POOL_OPTIONS                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(memfit_pool_options), .purge_ms = 10000                                                         \
-    }
+#define MEMFIT_POOL_OPTIONS MEMFIT_INIT_1(memfit_pool_options, purge_ms, 10000)
 
 /* INVALID: an option that makes no sense (a limit above the device, or below one page: the message says what may have
  * been meant). CONFLICT: options against each other, against MEMFIT_* variables, or slices that do not fit together.
@@ -154,10 +151,7 @@ typedef struct memfit_block_info {
     memfit_stream stream;
     uint64_t mark; /* the number of marks set before it was allocated */
 } memfit_block_info;
-#define MEMFIT_BLOCK_INFO                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_block_info)                                                                              \
-    }
+#define MEMFIT_BLOCK_INFO MEMFIT_INIT(memfit_block_info)
 
 /* The live block an address lies in; MISUSE when none does. Since 0.1. */
 MEMFIT_API memfit_status memfit_pool_find(memfit_pool *pool, memfit_address address, memfit_block_info *block,
@@ -237,10 +231,7 @@ typedef struct memfit_pool_info {
     uint64_t kind_bytes[MEMFIT_KIND_PLACES], kind_peak_bytes[MEMFIT_KIND_PLACES];
     uint64_t moving_us; /* time that went into moving pages, by the device's clock */
 } memfit_pool_info;
-#define MEMFIT_POOL_INFO                                                                                               \
-    {                                                                                                                  \
-        .size = sizeof(memfit_pool_info)                                                                               \
-    }
+#define MEMFIT_POOL_INFO MEMFIT_INIT(memfit_pool_info)
 
 /* Counters are always on. "Now" is exact. Peaks are exact while one thread allocates; with several the total's may be
  * off by 64 KiB a thread, an owner's or a kind's too high by what other threads freed last (eight blocks each at most).

@@ -45,10 +45,7 @@ typedef struct memfit_run_options {
     const char *device; /* the one card the program sees, as nvidia-smi counts: "1"; NULL: all that it would see */
     uint64_t host_limit_bytes; /* of the host's memory, for the program and all it starts, by a cgroup; 0: none */
 } memfit_run_options;
-#define MEMFIT_RUN_OPTIONS                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_run_options), .grace_ms = 5000, .sample_ms = 100                                         \
-    }
+#define MEMFIT_RUN_OPTIONS MEMFIT_INIT_2(memfit_run_options, grace_ms, 5000, sample_ms, 100)
 
 enum { MEMFIT_RUN_CARDS = 16, MEMFIT_RUN_PROCESSES = 128 };
 
@@ -115,10 +112,7 @@ typedef struct memfit_run_result {
      * cleared, it runs as another user...): pid 0: none. Since 0.2. */
     memfit_run_process outside;
 } memfit_run_result;
-#define MEMFIT_RUN_RESULT                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_run_result)                                                                              \
-    }
+#define MEMFIT_RUN_RESULT MEMFIT_INIT(memfit_run_result)
 
 /* Runs the program to its end. INVALID without a command; IO when it gets no pipes or processes. A command that cannot
  * be executed is a result, not an error. With a limit: NOT_FOUND without the library, UNSUPPORTED for a program that
@@ -148,10 +142,7 @@ typedef struct memfit_run_denial {
     size_t owner_count;    /* at the first refusal, largest first */
     memfit_run_owner owners[MEMFIT_RUN_OWNERS];
 } memfit_run_denial;
-#define MEMFIT_RUN_DENIAL                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_run_denial)                                                                              \
-    }
+#define MEMFIT_RUN_DENIAL MEMFIT_INIT(memfit_run_denial)
 /* NOT_FOUND from result.denial_count on; the first 32 are kept. Since 0.2. */
 MEMFIT_API memfit_status memfit_run_denial_get(const memfit_run *run, size_t index, memfit_run_denial *denial,
                                                memfit_error *err);
@@ -170,10 +161,7 @@ typedef struct memfit_share_state {
     uint64_t in_use_bytes; /* of the card where most is in use */
     unsigned jobs;
 } memfit_share_state;
-#define MEMFIT_SHARE_STATE                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_share_state)                                                                             \
-    }
+#define MEMFIT_SHARE_STATE MEMFIT_INIT(memfit_share_state)
 /* Changes the limit of a share whose jobs run; 0 bytes: only fills `state`. Jobs keep what they hold; above the limit
  * nobody gets more. NOT_FOUND: no job has this share; DAMAGED, IO: its file is no share, or another user's. `state` may
  * be NULL. Since 0.2. */

@@ -70,10 +70,7 @@ typedef struct memfit_recorder_options {
     const char *path; /* NULL: keep the newest only. Else: every event goes to this file */
 } memfit_recorder_options;
 
-#define MEMFIT_RECORDER_OPTIONS                                                                                        \
-    {                                                                                                                  \
-        .size = sizeof(memfit_recorder_options), .events = 65536, .names = 4096, .shards = 1                           \
-    }
+#define MEMFIT_RECORDER_OPTIONS MEMFIT_INIT_3(memfit_recorder_options, events, 65536, names, 4096, shards, 1)
 /* `options` NULL: the defaults. Since 0.1. */
 MEMFIT_API memfit_status memfit_recorder_create(const memfit_recorder_options *options, memfit_recorder **recorder,
                                                 memfit_error *err);
@@ -123,10 +120,7 @@ typedef struct memfit_trace_info {
     uint32_t streams;  /* stream numbers are below this one */
     bool cut;          /* the writer of the file never closed it; what it had written is here */
 } memfit_trace_info;
-#define MEMFIT_TRACE_INFO                                                                                              \
-    {                                                                                                                  \
-        .size = sizeof(memfit_trace_info)                                                                              \
-    }
+#define MEMFIT_TRACE_INFO MEMFIT_INIT(memfit_trace_info)
 
 /* Reads a memfit trace file, a CSV trace (time_us,op,id,bytes,stream) or a PyTorch memory snapshot (a pickle), told
  * apart by their content. DAMAGED names the line, byte or event, also of a pickle that is more than plain data;

@@ -147,10 +147,7 @@ typedef struct memfit_train_options {
     const char *augment;
 } memfit_train_options;
 
-#define MEMFIT_TRAIN_OPTIONS                                                                                           \
-    {                                                                                                                  \
-        .size = sizeof(memfit_train_options), .batch = 32, .epochs = 1, .prefetch = 1                                  \
-    }
+#define MEMFIT_TRAIN_OPTIONS MEMFIT_INIT_3(memfit_train_options, batch, 32, epochs, 1, prefetch, 1)
 
 typedef struct memfit_train_result {
     size_t size;                  /* sizeof(memfit_train_result): MEMFIT_TRAIN_RESULT */
@@ -195,10 +192,7 @@ typedef struct memfit_train_result {
     uint64_t offloaded_bytes; /* of the optimizer's state, in host memory. Since 0.2 */
     uint32_t worker_layers;   /* random layers that workers did. Since 0.2 */
 } memfit_train_result;
-#define MEMFIT_TRAIN_RESULT                                                                                            \
-    {                                                                                                                  \
-        .size = sizeof(memfit_train_result)                                                                            \
-    }
+#define MEMFIT_TRAIN_RESULT MEMFIT_INIT(memfit_train_result)
 
 /* Since 0.1. */
 MEMFIT_API memfit_status memfit_train(const memfit_train_options *options, memfit_train_result *result,
@@ -226,10 +220,7 @@ typedef struct memfit_tune_result {
     char made_by[200]; /* the card and libraries that the times hold for */
     char path[1200];   /* where they are */
 } memfit_tune_result;
-#define MEMFIT_TUNE_RESULT                                                                                             \
-    {                                                                                                                  \
-        .size = sizeof(memfit_tune_result)                                                                             \
-    }
+#define MEMFIT_TUNE_RESULT MEMFIT_INIT(memfit_tune_result)
 
 /* Times, on a card, every method that its libraries offer for the operations of this model's step, and writes the times
  * to options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these

@@ -281,8 +281,14 @@ def as_card(torch: Any, fake: type) -> Iterator[None]:
     def nothing(*args: Any, **kwargs: Any) -> None:
         return None
 
+    def truncated(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """From PyTorch 2.15 on it draws until every number is in range, and looks at them for that."""
+        return tensor
+
     places: List[Tuple[Any, str, Any]] = [(torch.autocast, "__init__", autocast), (fake, "__deepcopy__", copied), (torch.nn.RNNBase, "flatten_parameters", flatten)]
     places += [(torch.cuda, name, nothing) for name in ("synchronize", "empty_cache", "reset_peak_memory_stats")]
+    if hasattr(torch.nn.init, "_no_grad_trunc_normal_"):
+        places.append((torch.nn.init, "_no_grad_trunc_normal_", truncated))
     if hasattr(optimizer, "_get_foreach_kernels_supported_devices"):
         places.append((optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cuda", "cpu"]))
     if hasattr(optimizer, "_foreach_supported_types"):

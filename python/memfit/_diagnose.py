@@ -35,12 +35,23 @@ def ps() -> Answer:
     return _answer(["ps"])
 
 
-def explain_log(log: Path, model: Optional[Path] = None, batch_size: Optional[int] = None) -> Answer:
-    """Why did it run out of memory? `log` is a text (it has several lines), or the path of a log, snapshot or trace."""
+def _is_text(log: str) -> bool:
+    """A text, not a path: several lines, or one line that no file is called and that has no file's ending."""
+    if "\n" in log:
+        return True
+    ending = os.path.splitext(log)[1]
+    words = len(log) > 120 or (" " in log and (not ending or " " in ending))
+    return words and not os.path.exists(log)
+
+
+def explain_log(log: Union[Path, bytes], model: Optional[Path] = None, batch_size: Optional[int] = None) -> Answer:
+    """Why did it run out of memory? `log` is what was printed (a text, or its bytes), or the path of a log, snapshot or trace."""
     options = _program.option_list({"model": _program.path_word(model) if model else None, "batch_size": batch_size})
+    if isinstance(log, (bytes, bytearray)):  # of a program's pipe
+        log = log.decode("utf-8", "replace") + "\n"
     if isinstance(log, str) and not log.strip():
         raise UsageError("the log is empty", "give what the program printed, or the path of a file with it")
-    if isinstance(log, str) and ("\n" in log or (len(log) > 120 and not os.path.exists(log))):
+    if isinstance(log, str) and _is_text(log):
         return _answer(["explain", "-", *options], log)
     return _answer(["explain", _program.path_word(log), *options])
 

@@ -165,7 +165,7 @@ class Source:
         else:
             raise InputError(
                 "%s is neither a Keras model nor a path" % type(model).__name__,
-                "for a PyTorch module record its step: memfit.torch_trace(step)",
+                "for a PyTorch module record its step: memfit.torch_trace(make, \"step.csv\")",
             )
 
     def named(self, text: Optional[str], path: str) -> Optional[str]:

@@ -186,6 +186,9 @@ def path_word(path: Union[str, "os.PathLike[str]"]) -> str:
     return os.path.join(".", name) if name.startswith("-") else name
 
 
+FLAGS = frozenset(("allow_changed_numerics", "curve"))  # options without a value
+
+
 def option_list(options: Dict[str, object]) -> List[str]:
     """`{"batch_size": 8, "curve": True, "dim": {"n": 3}}` as `--batch-size 8 --curve --dim n=3`; leaves None out."""
     words: List[str] = []
@@ -195,6 +198,8 @@ def option_list(options: Dict[str, object]) -> List[str]:
             continue
         if isinstance(value, (str, list, tuple)) and not value:
             raise UsageError("%s is empty" % ("card" if name == "for" else name), "leave it out, or give it a value")
+        if value is True and name not in FLAGS:
+            raise UsageError("%s True: it takes a value" % name)
         if value is True:
             words.append(flag)
         elif isinstance(value, dict):

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Se
 
 from ._as_card import as_card
 from ._measure import mib
-from .errors import RunError, UnsupportedError, UsageError
+from .errors import InputError, RunError, UnsupportedError, UsageError
 
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_mm"))
@@ -62,11 +62,15 @@ def torch_trace(
     Everything must be made inside `make`: tensors from outside are real. The second step has gradients and optimizer state from the first, so
     two steps are the least that show the peak of a training.
     """
-    if steps < 1:
-        raise UsageError("steps %d: at least 1" % steps)
+    if not callable(make):
+        raise UsageError("make must be a function: it builds model, optimizer and inputs, and returns a function that makes one step")
+    if not isinstance(steps, int) or steps < 1:
+        raise UsageError("steps %s: a whole number, at least 1" % (steps,))
     name = os.fspath(path)
     if os.path.exists(name):
         raise UsageError("%s is there already: it is left as it is" % name)
+    if not os.path.isdir(os.path.dirname(name) or "."):
+        raise InputError("%s: there is no folder %s" % (name, os.path.dirname(name)))
     try:
         import torch
     except ImportError as e:
@@ -84,10 +88,14 @@ def torch_trace(
         with as_card(torch, FakeTensor), FakeTensorMode(), follower:
             step = make()
             follower.otherwise = "activations"
+            if step is not None and not callable(step):
+                raise UsageError("make() returned %s: it must return a function that makes one step" % type(step).__name__)
             if step is not None:
                 for _ in range(steps):
                     step()
             del step
+    except UsageError:
+        raise
     except Exception as e:
         raise UnsupportedError(
             "the step cannot run on fake tensors: %s: %s" % (type(e).__name__, str(e).strip().split("\n")[0]),

@@ -75,13 +75,17 @@ static void print_json(const memfit_doctor *d, const memfit_difference *list, si
     mf_json_end(&w);
 }
 
-static void print_checks(const memfit_doctor *d, bool verbose)
+/* The verdict, and under it every check; with --quiet the verdict alone. */
+static void print_checks(const memfit_doctor *d, const cli_common *common)
 {
-    mf_print(stdout, "%s\n\n", d->verdict);
+    mf_print(stdout, "%s\n", d->verdict);
+    if (common->quiet)
+        return;
+    mf_print(stdout, "\n");
     for (size_t i = 0; i < d->check_count; i++) {
         const memfit_check *c = &d->checks[i];
         mf_print(stdout, "  %-5s %-16s %s\n", memfit_check_state_name(c->state), c->name, c->found);
-        if (c->wanted[0] && (c->state >= MEMFIT_CHECK_WARN || verbose || c->state == MEMFIT_CHECK_NOTE))
+        if (c->wanted[0] && (c->state >= MEMFIT_CHECK_WARN || common->verbose || c->state == MEMFIT_CHECK_NOTE))
             mf_print(stdout, "  %-5s %-16s needs:  %s\n", "", "", c->wanted);
         if (c->fix[0])
             mf_print(stdout, "  %-5s %-16s fix:    %s\n", "", "", c->fix);
@@ -127,7 +131,7 @@ int cli_doctor(const cli_command *command, int argc, char **argv)
         print_json(&d, list, count, compare != NULL);
         return CLI_DONE;
     }
-    print_checks(&d, common.verbose);
+    print_checks(&d, &common);
     if (compare)
         print_differences(compare, list, count);
     if (save)

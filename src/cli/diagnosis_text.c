@@ -50,6 +50,15 @@ static void print_size(FILE *file, const char *what, uint64_t bytes)
         mf_print(file, "  %-22s %s\n", what, memfit_size_format(bytes, text, sizeof text));
 }
 
+/* The limit of a container, a job or a unit, and not what the machine has. */
+static bool by_container(const memfit_diagnosis *d)
+{
+    for (size_t i = 0; i < d->suggestion_count; i++)
+        if (strcmp(d->suggestions[i].kind, "limit-container") == 0)
+            return true;
+    return false;
+}
+
 /* What held the rest, without what is too small to matter beside the largest. */
 static void print_owners(FILE *file, const memfit_diagnosis *d)
 {
@@ -83,7 +92,7 @@ void cli_print_diagnosis(FILE *file, const memfit_diagnosis *d, bool quiet)
         mf_print(file, "  %-22s %s\n", "by", d->operation);
     if (d->line[0])
         mf_print(file, "  %-22s %s\n", "from your line", d->line);
-    print_size(file, d->host ? "machine" : "limit", d->limit_bytes);
+    print_size(file, d->host && !by_container(d) ? "machine" : "limit", d->limit_bytes);
     if (strcmp(d->source, "log") != 0) {
         print_size(file, "in use", d->in_use_bytes);
         print_size(file, "taken from the card", d->reserved_bytes);

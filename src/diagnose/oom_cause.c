@@ -12,6 +12,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "diagnose/oom_host.h"
+#include "diagnose/oom_programs.h"
+#include "diagnose/oom_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -274,6 +276,9 @@ static void list_owners(const mf_oom_facts *f, memfit_diagnosis *d)
         mf_oom_own(d, f->reserved_free, "this process: free inside PyTorch's allocator");
         if (f->process > f->reserved)
             mf_oom_own(d, f->process - f->reserved, "this process: context, libraries, other frameworks");
+    } else if (f->host_end == MF_HOST_GROUP || f->host_end == MF_HOST_MACHINE) {
+        mf_oom_own(d, f->in_use,
+                   f->host_end == MF_HOST_GROUP ? "in use in its container, job or unit" : "in use there");
     } else {
         mf_oom_own(d, f->in_use, "this process: in use in the pool");
     }
@@ -321,7 +326,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     d->request_bytes = f->request;
     d->host = f->host;
     d->leading = f->leading;
-    d->limit_bytes = f->limit ? f->limit : f->base_limit;
+    d->limit_bytes = f->limit ? f->limit : f->host_end == MF_HOST_GROUP ? f->group_limit : f->base_limit;
     d->reserved_bytes = f->reserved;
     d->card_bytes = f->card;
     if (default_pool(f)) { /* a pool that nobody limited */
@@ -337,6 +342,8 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
     if (f->failed) {
         if (f->own || f->plan_failed)
             own_cause(f, d);
+        else if ((f->serves || (f->program && f->request)) && !f->torch_message && !f->bfc_failure)
+            mf_oom_program_cause(f, d);
         else if (f->library_error && !f->torch_message && !f->bfc_failure)
             mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIBRARY, 0.85, "what was free at that moment (memfit ps)",
                           "%s: that call needs memory of its own, and there was none", f->library_text);
@@ -349,7 +356,7 @@ void mf_oom_conclude(const mf_oom_facts *f, memfit_diagnosis *d)
                 torch_cause(f, d);
             else if (f->governed && f->request && !f->host)
                 governed_cause(f, d);
-            else if (mf_oom_host_cause(f, d))
+            else if (mf_oom_host_cause(f, d) || mf_oom_program_cause(f, d))
                 ;
             else if (f->request)
                 bfc_cause(f, d);
@@ -391,8 +398,12 @@ memfit_status memfit_explain_log(const char *text, size_t bytes, memfit_diagnosi
 {
     memfit_diagnosis found = MEMFIT_DIAGNOSIS;
     memfit_status status = mf_abi_check(diagnosis, "MEMFIT_DIAGNOSIS", err);
+    mf_oom_text plain = {0};
     if (!status)
-        status = mf_explain_log(text, bytes, &found, err);
+        status = mf_oom_text_open(NULL, text, bytes, &plain, err);
+    if (!status)
+        status = mf_explain_log(plain.data, plain.bytes, &found, err);
+    mf_oom_text_close(&plain);
     if (!status)
         mf_abi_write(diagnosis, &found, sizeof found);
     return status;

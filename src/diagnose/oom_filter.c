@@ -47,7 +47,7 @@ static const struct {
     {"{{no", MF_LINE_FAILURE},                 /* [[{{node */
     {"iled", MF_LINE_FAILURE},                 /* failed to allocate, failed to create */
     {"ceed", MF_LINE_FAILURE | MF_LINE_HOST},  /* exceeds the base limit, exceeded memory limit */
-    {"imit", MF_LINE_FAILURE},                 /* Limit:, (limit */
+    {"imit", MF_LINE_FAILURE | MF_LINE_HOST},  /* Limit:, (limit; Limits: of a container */
     {"nuse", MF_LINE_FAILURE},                 /* InUse: */
     {"efus", MF_LINE_FAILURE},                 /* memfit: refused */
     {"bfc_", MF_LINE_FAILURE},                 /* bfc_allocator: the bar */
@@ -88,6 +88,10 @@ static const struct {
     {"rss:", MF_LINE_SERIES},                  /* rss: 1240 MB */
     {"rss=", MF_LINE_SERIES},                  /* rss=1240MB */
     {"rss_", MF_LINE_SERIES},                  /* rss_gb: 1.2 */
+    {"rss(", MF_LINE_SERIES},                  /* RSS(MiB): 1240 */
+    {"rss[", MF_LINE_SERIES},                  /* RSS[MiB] 1240 */
+    {"rss\"", MF_LINE_SERIES},                 /* "rss": "1240 MB" */
+    {"rss|", MF_LINE_SERIES},                  /* RSS| 1240 MB */
     {"resi", MF_LINE_SERIES},                  /* resident 1240 MB */
     {"nvml", MF_LINE_FAILURE},                 /* nvmlDevice...: PyTorch's report */
     {"vram", MF_LINE_SERIES},                  /* VRAM 3.1 GB */
@@ -114,7 +118,7 @@ static const struct {
     {"kill", MF_LINE_HOST},                    /* Killed, SIGKILL, OOMKilled, oom-kill */
     {"exit", MF_LINE_HOST},                    /* exit code 137 */
     {"grou", MF_LINE_HOST},                    /* cgroup */
-    {"avai", MF_LINE_HOST},                    /* all available RAM */
+    {"avai", MF_LINE_FAILURE | MF_LINE_HOST},  /* all available RAM; no available memory for the cache blocks */
     {"died", MF_LINE_HOST},                    /* the kernel appears to have died */
     {"rupt", MF_LINE_HOST},                    /* terminated abruptly */
     {" low", MF_LINE_HOST},                    /* running low on memory */
@@ -129,6 +133,23 @@ static const struct {
     {"</to", MF_LINE_HOST},                    /* </torch_4711_0>: a file of shared memory */
     {"pace", MF_LINE_HOST},                    /* No space left on device */
     {"rker", MF_LINE_HOST},                    /* DataLoader worker (pid */
+    {"tofm", MF_LINE_FAILURE},                 /* OutOfMemory */
+    {"d bu", MF_LINE_FAILURE},                 /* Invalid buffer size */
+    {"rtup", MF_LINE_FAILURE},                 /* Free memory on device cuda:0 on startup */
+    {"kv c", MF_LINE_FAILURE},                 /* KV cache is needed */
+    {"uass", MF_LINE_FAILURE},                 /* GPUassert */
+    {"a dr", MF_LINE_FAILURE},                 /* CUDA driver error */
+    {"a_er", MF_LINE_FAILURE},                 /* CUDA_ERROR_OUT_OF_MEMORY */
+    {"r ou", MF_LINE_FAILURE},                 /* Error out of memory at line */
+    {"ur_r", MF_LINE_FAILURE},                 /* UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY */
+    {"f si", MF_LINE_FAILURE | MF_LINE_HOST},  /* malloc of size, buffer of size */
+    {"wine", MF_LINE_HOST},                    /* WinError 1455 */
+    {"pagi", MF_LINE_HOST},                    /* the paging file is too small */
+    {"c er", MF_LINE_HOST},                    /* C error: out of memory */
+    {"_of_", MF_LINE_HOST},                    /* OUT_OF_MEMORY */
+    {"srun", MF_LINE_HOST},                    /* srun: error: node: task 0: Out Of Memory */
+    {"-oom", MF_LINE_HOST},                    /* systemd-oomd */
+    {"vmrs", MF_LINE_HOST},                    /* earlyoom: VmRSS 24100 MiB */
     {"step", MF_LINE_GOES_ON},                 /* training goes on */
     {"trai", MF_LINE_GOES_ON},                 /* training goes on */
 };

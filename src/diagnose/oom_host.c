@@ -48,6 +48,18 @@ static void read_refused(const char *line, mf_oom_facts *f)
     }
     if (strstr(line, "Cannot allocate memory") && !f->failed)
         mf_oom_size_after(line, "unable to mmap ", &f->request);
+    if (strstr(line, "malloc of size ") && strstr(line, " failed")) { /* Arrow */
+        if (!f->failed)
+            mf_oom_size_after(line, "malloc of size ", &f->request);
+        ended(f, MF_HOST_REFUSED, "Arrow was refused memory");
+    }
+    if (strstr(line, "WinError 1455") || strstr(line, "paging file is too small")) {
+        f->no_pages |= !f->failed || f->host_end;
+        f->worker |= f->no_pages; /* each worker of a loader loads the libraries once more */
+        ended(f, MF_HOST_REFUSED, "the paging file is too small");
+    }
+    if (strstr(line, "C error: out of memory"))
+        ended(f, MF_HOST_REFUSED, "pandas was refused memory");
     if (strncmp(line, "MemoryError", 11) == 0 && !isalpha((unsigned char)line[11]))
         ended(f, MF_HOST_REFUSED, "Python's MemoryError");
     else if (strstr(line, "std::bad_alloc"))
@@ -106,6 +118,8 @@ static void read_killed(const char *line, mf_oom_facts *f)
     for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
         if (strstr(line, phrases[i]))
             ended(f, MF_HOST_KILLED, phrases[i]);
+    if (strstr(line, "DataLoader worker") && strstr(line, "exited unexpectedly"))
+        ended(f, MF_HOST_KILLED, "a worker of the data loader exited unexpectedly");
     if (shell_says_killed(line))
         ended(f, MF_HOST_KILLED, "the shell's \"Killed\"");
     else if (exit_says_killed(line))
@@ -125,12 +139,36 @@ static void read_group(const char *line, mf_oom_facts *f)
                                           "TERM_MEMLIMIT",
                                           "PBS: job killed: mem",
                                           "Memory cgroup out of memory",
-                                          "constraint=CONSTRAINT_MEMCG"};
+                                          "constraint=CONSTRAINT_MEMCG",
+                                          "cgroup memory limit of",
+                                          "exceeded 95% memory budget"};
+    /* "OUT_OF_ME+" and "0:125" of sacct, and the subject of Slurm's mail. */
+    if (strstr(line, " OUT_OF_ME+ ") ||
+        (strstr(line, "OUT_OF_MEMORY") && (strstr(line, "0:125") || strstr(line, "Slurm "))))
+        ended(f, MF_HOST_GROUP, "Slurm's OUT_OF_MEMORY");
+    if (strncmp(line, "srun: error: ", 13) == 0 && strstr(line, ": Out Of Memory"))
+        ended(f, MF_HOST_GROUP, "Slurm's \"Out Of Memory\"");
     if (strstr(line, "OOMKilled\":false") || strstr(line, "OOMKilled\": false"))
         return;
     for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
         if (strstr(line, phrases[i]))
             ended(f, MF_HOST_GROUP, phrases[i]);
+    /* HTCondor: "Job has gone over cgroup memory limit of 8192 megabytes." */
+    const char *limit = strstr(line, "cgroup memory limit of ");
+    if (limit && strstr(limit, " megabytes") && f->host_end == MF_HOST_GROUP)
+        f->limit = strtoull(limit + 23, NULL, 10) % (UINT64_C(1) << 40) << 20;
+}
+
+/* "    Limits:" and below it "      memory:  8Gi", of kubectl describe. */
+static void read_limits(const char *line, mf_oom_facts *f)
+{
+    const char *word = line + strspn(line, " ");
+    if (strncmp(word, "Limits:", 7) == 0)
+        f->in_limits = true;
+    else if (f->in_limits && strncmp(word, "memory:", 7) == 0)
+        mf_oom_size(word + 7, &f->group_limit);
+    else if (f->in_limits && !strstr(word, ": "))
+        f->in_limits = false;
 }
 
 /* ---- the kernel's report ---- */
@@ -193,6 +231,22 @@ static void read_kernel(const char *line, mf_oom_facts *f)
         f->victim_pid = (unsigned)strtoul(victim + 15, NULL, 10);
         f->victim_bytes = kib_after(line, "anon-rss:") + kib_after(line, "shmem-rss:");
     }
+    /* Programs that kill before the kernel has to: systemd-oomd, earlyoom, Kubernetes. */
+    if (strstr(line, "systemd-oomd") && strstr(line, "Killed ") && strstr(line, " due to memory ")) {
+        mf_oom_size_after(line, "due to memory used (", &f->in_use);
+        mf_oom_size_after(line, ") / total (", &f->limit);
+        ended(f, MF_HOST_MACHINE, "systemd-oomd killed it before the machine's memory ended");
+    }
+    const char *early = strstr(line, "VmRSS ");
+    if (early && strstr(line, "sending SIG") && strstr(line, " to process ")) {
+        f->victim_pid = (unsigned)strtoul(strstr(line, " to process ") + 12, NULL, 10);
+        mf_oom_size(early + 6, &f->victim_bytes);
+        ended(f, MF_HOST_MACHINE, "earlyoom ended it before the machine's memory ended");
+    }
+    if (strstr(line, " low on resource: memory")) {
+        mf_oom_size_after(line, " was using ", &f->in_use);
+        ended(f, MF_HOST_MACHINE, "Kubernetes evicted it: the node ran low on memory");
+    }
     if (!strstr(line, "Out of memory: Kill"))
         return;
     if (f->task_pid && f->task_pid != f->victim_pid && !f->process_count) {
@@ -221,6 +275,7 @@ void mf_oom_read_host(const char *line, mf_oom_facts *f)
     read_refused(line, f);
     read_killed(line, f);
     read_group(line, f);
+    read_limits(line, f);
     read_kernel(line, f);
     read_shared(line, f);
 }
@@ -235,7 +290,10 @@ static const char *size(uint64_t bytes, char text[24])
 static void refused_cause(const mf_oom_facts *f, memfit_diagnosis *d)
 {
     char a[24];
-    if (!f->request)
+    if (f->no_pages)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.8, "",
+                      "%s: Windows gives out no more than memory and paging file hold together", f->host_text);
+    else if (!f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.5, "ulimit -v, and how much was asked (memfit doctor)",
                       "%s: the system gives addresses freely, so it was a limit of the process, or an absurd request",
                       f->host_text);
@@ -258,6 +316,10 @@ static void machine_cause(const mf_oom_facts *f, memfit_diagnosis *d)
             "the machine's memory ended and the kernel killed process %u with %s, while process %u (%s) holds "
             "%s",
             f->victim_pid, size(f->victim_bytes, a), f->task_pid, f->task_name, size(f->task_bytes, b));
+    else if (strncmp(f->host_text, "Out of memory", 13) != 0)
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.85, "", "%s%s%s", f->host_text,
+                      f->victim_bytes || f->in_use ? "; in use were " : "",
+                      f->victim_bytes || f->in_use ? size(f->victim_bytes ? f->victim_bytes : f->in_use, a) : "");
     else
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.9, "",
                       "the machine's memory ended and the kernel killed process %u, which held %s", f->victim_pid,
@@ -286,7 +348,7 @@ bool mf_oom_host_cause(const mf_oom_facts *f, memfit_diagnosis *d)
     case MF_HOST_GROUP:
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, 0.95, "",
                       "%s: the memory limit of its container, job or unit killed it%s%s", f->host_text,
-                      f->limit ? ", at " : "", f->limit ? size(f->limit, a) : "");
+                      d->limit_bytes ? ", at " : "", d->limit_bytes ? size(d->limit_bytes, a) : "");
         break;
     case MF_HOST_SHARED:
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_LIMIT, f->names_shared ? 0.95 : 0.6,

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "diagnose/oom_filter.h"
 #include "diagnose/oom_host.h"
+#include "diagnose/oom_programs.h"
 #include "diagnose/oom_series.h"
 #include "diagnose/oom_words.h"
 #include "plan/cards.h"
@@ -211,8 +212,8 @@ static void read_bfc(const char *line, mf_oom_facts *f)
         if (name)
             copy_until(f->operation, sizeof f->operation, name + 17, "'");
     }
-    if (strstr(line, "Out of memory allocating ") &&
-        mf_oom_size_after(line, "allocating ", &bytes)) { /* XLA, on a CPU */
+    if (strstr(line, "Out of memory allocating ") && !strstr(line, "allocated so far") &&
+        mf_oom_size_after(line, "allocating ", &bytes)) { /* XLA, on a CPU; CuPy says how much it has */
         f->failed = f->host = true;
         f->request = bytes;
         f->framework = "jax";
@@ -266,48 +267,6 @@ static void read_bfc(const char *line, mf_oom_facts *f)
     read_histogram(line, f);
 }
 
-/* The story of memfit run and memfit.limit: "memfit: refused 64.00 MiB of card 0 to process 23149 (python3): of 4.00 GiB,
- * 4.00 GiB were in use". The framework's own figures are then those of a card of that size. */
-static void read_governed(const char *line, mf_oom_facts *f)
-{
-    uint64_t bytes;
-    if (strstr(line, "memfit: refused ") && strstr(line, " of card ") && strstr(line, " were in use") &&
-        mf_oom_size_after(line, ": of ", &bytes))
-        f->governed = bytes;
-}
-
-/* memfit's own: 'pool NAME: no 768.00 KiB for activations "conv1": over-the-limit (limit 10.00 MiB, in use 7.28 MiB)'
- * and "memfit: batch 1024 does not fit: the smallest plan found needs 1.05 GiB, the limit is 700.00 MiB". */
-static void read_own(const char *line, mf_oom_facts *f)
-{
-    const char *limit = strstr(line, " (limit "), *asked = strstr(line, ": no ");
-    uint64_t bytes;
-    for (int c = MEMFIT_CAUSE_NONE + 1; limit && asked && c < MEMFIT_CAUSE_COUNT; c++) {
-        const char *name = memfit_cause_name((memfit_cause)c);
-        size_t n = strlen(name);
-        if ((size_t)(limit - line) < n || strncmp(limit - n, name, n) != 0 || !mf_oom_size(asked + 5, &bytes))
-            continue;
-        const char *by = strstr(asked, " for ");
-        f->framework = "memfit";
-        f->failed = true;
-        f->own = (memfit_cause)c;
-        f->request = bytes;
-        mf_oom_size_after(line, " (limit ", &f->limit);
-        mf_oom_size_after(line, ", in use ", &f->in_use);
-        if (by && by < limit - n)
-            snprintf(f->operation, sizeof f->operation, "%.*s", (int)(limit - n - by - 7 > 0 ? limit - n - by - 7 : 0),
-                     by + 5);
-    }
-    const char *batch = strstr(line, "memfit: batch ");
-    if (batch && mf_oom_size_after(line, "plan found needs ", &bytes) &&
-        mf_oom_size_after(line, "the limit is ", &f->limit)) {
-        f->framework = "memfit";
-        f->failed = f->plan_failed = true;
-        f->request = bytes;
-        f->leading = strtoull(batch + 14, NULL, 10);
-    }
-}
-
 /* ---- libraries, settings, frames -------------------------------------------------------------------------- */
 
 static void read_library(const char *line, mf_oom_facts *f)
@@ -346,7 +305,8 @@ static void read_library(const char *line, mf_oom_facts *f)
         f->failed = f->library_error = true;
         copy_until(f->library_text, sizeof f->library_text, status, " ,`\r\n");
     }
-    if (strstr(line, "NCCL") && strstr(line, "out of memory")) {
+    if ((strstr(line, "NCCL") && strstr(line, "out of memory")) || strstr(line, "Failed to CUDA calloc") ||
+        strstr(line, "Failed to CUDA malloc")) {
         f->failed = f->library_error = true;
         snprintf(f->library_text, sizeof f->library_text, "NCCL: out of memory");
     }
@@ -356,6 +316,7 @@ static void read_library(const char *line, mf_oom_facts *f)
     }
     if (strstr(line, "torch.AcceleratorError") || strstr(line, "torch.OutOfMemoryError") ||
         strstr(line, "RuntimeError: CUDA error") || strstr(line, "RuntimeError: HIP error") ||
+        strstr(line, "RuntimeError: CUDA driver error") || strstr(line, "torch.distributed.DistBackendError") ||
         (f->library_error && strstr(line, "torch.backends")))
         f->framework = "pytorch";
 }
@@ -497,8 +458,7 @@ static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
         read_torch(line, f);
         read_bfc(line, f);
         read_library(line, f);
-        read_own(line, f);
-        read_governed(line, f);
+        mf_oom_read_programs(line, f);
     }
     if (groups & MF_LINE_HOST)
         mf_oom_read_host(line, f);
@@ -514,31 +474,88 @@ static void read_line(const char *line, unsigned groups, mf_oom_facts *f)
         read_names(line, f);
 }
 
-static void read_text(const char *text, size_t bytes, const mf_line_filter *filter, mf_oom_facts *facts)
+/* PyTorch's message is one line of 600 letters. What draws tracebacks in boxes, and terminals that were copied from, break
+ * it into lines of their width; it is read again when its end has come. */
+typedef struct wrapped {
+    char text[2048];
+    size_t length;
+    unsigned lines; /* how many more may follow; 0: nothing is being joined */
+} wrapped;
+
+static bool ends_message(const char *text)
+{
+    return strstr(text, "unallocated") || strstr(text, "reserved in total") || strstr(text, "on private pool");
+}
+
+static void join_wrapped(const char *line, wrapped *w, mf_oom_facts *f)
+{
+    const char *begin = card_out_of_memory(line) ? strstr(line, "out of memory. Tried to allocate") : NULL;
+    if (begin) {
+        const char *word = begin > line + 5 ? begin - 5 : line; /* with "CUDA " before it */
+        w->length = 0;
+        w->lines = ends_message(line) ? 0 : 8;
+        line = word;
+    }
+    if (!w->lines)
+        return;
+    w->lines--;
+    line += strspn(line, " ");
+    size_t n = strcspn(line, "\r\n");
+    if (n + 2 > sizeof w->text - w->length) {
+        w->lines = 0;
+        return;
+    }
+    memcpy(w->text + w->length, line, n);
+    w->length += n;
+    if (n && line[n - 1] != ' ')
+        w->text[w->length++] = ' ';
+    w->text[w->length] = 0;
+    if (begin || !ends_message(w->text))
+        return;
+    w->lines = 0;
+    read_torch(w->text, f);
+}
+
+/* One line, or one state of a progress bar, which overwrites itself: bars end in a carriage return. */
+static void read_part(const char *text, size_t length, bool ended, const mf_line_filter *filter, wrapped *w,
+                      mf_oom_facts *facts)
 {
     char line[MOST_LINE];
+    size_t n = length < MOST_LINE - 1 ? length : MOST_LINE - 1;
+    bool coloured = memchr(text, 27, n) != NULL;
+    /* With the line's end, so that letters at the very end have something behind them; a last line without one is
+     * read in any case, and so is one whose words colours may tear. */
+    unsigned groups = filter && ended && !coloured ? mf_line_filter_groups(filter, text, n + 1) : MF_LINE_ALL;
+    if (!facts->evaluation_word && groups == MF_LINE_GOES_ON)
+        groups = 0;
+    if (facts->in_kernel_table || facts->in_limits) /* rows of numbers and names */
+        groups |= MF_LINE_HOST;
+    if (!groups && !w->lines)
+        return;
+    mf_oom_clean(text, n, line);
+    if (groups)
+        read_line(line, groups, facts);
+    if (w->lines || (groups & MF_LINE_FAILURE))
+        join_wrapped(line, w, facts);
+}
+
+static void read_text(const char *text, size_t bytes, const mf_line_filter *filter, mf_oom_facts *facts)
+{
+    wrapped w = {.lines = 0};
     memset(facts, 0, sizeof *facts);
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end ? (size_t)(end - (text + at)) : bytes - at;
-        size_t n = length < MOST_LINE - 1 ? length : MOST_LINE - 1;
-        /* With the line's end, so that letters at the very end have something behind them; a last line without one is
-         * read in any case. */
-        unsigned groups = filter && end ? mf_line_filter_groups(filter, text + at, n + 1) : MF_LINE_ALL;
-        if (!facts->evaluation_word && groups == MF_LINE_GOES_ON)
-            groups = 0;
-        if (facts->in_kernel_table) /* its rows are numbers and a name */
-            groups |= MF_LINE_HOST;
-        if (groups) {
-            for (size_t i = 0; i < n; i++) /* a NUL in the text must not hide what follows it */
-                line[i] = text[at + i] ? text[at + i] : ' ';
-            line[n] = 0;
-            /* Progress bars overwrite their line: the last state is the one that counts. */
-            const char *last = strrchr(line, '\r');
-            read_line(last && last[1] ? last + 1 : line, groups, facts);
+        for (size_t from = at; from < at + length;) {
+            const char *back = memchr(text + from, '\r', at + length - from);
+            size_t part = back ? (size_t)(back - (text + from)) : at + length - from;
+            if (part)
+                read_part(text + from, part, back || end, filter, &w, facts);
+            from += part + 1;
         }
         at += length + 1;
     }
+    mf_oom_end_programs(facts);
     bool only_torch = facts->names_torch && !facts->names_jax && !facts->names_tensorflow;
     if (!facts->framework && facts->library_error && only_torch) /* "cuFFT error: ..." of a line that calls torch */
         facts->framework = "pytorch";

@@ -57,10 +57,16 @@ typedef struct mf_oom_facts {
     unsigned victim_pid, task_pid;      /* whom the kernel killed, and who held most */
     uint64_t victim_bytes, task_bytes;
     char task_name[32];
-    bool mps;            /* Apple's: the limit is a share of the machine's memory */
-    bool watermark_set;  /* and its share was set */
-    uint64_t created;    /* TensorFlow's pool as it was made: "Created device ... with 5964 MB memory" */
-    uint64_t created_of; /* the card's memory, by its name there; 0 when unknown */
+    bool program;         /* another program than the three says what it asked for */
+    bool serves;          /* vLLM */
+    char bare_text[96];   /* "out of memory", and no more than that */
+    bool in_limits;       /* a container's limits are being read */
+    uint64_t group_limit; /* that of its memory */
+    bool no_pages;        /* Windows: memory and paging file together are used up */
+    bool mps;             /* Apple's: the limit is a share of the machine's memory */
+    bool watermark_set;   /* and its share was set */
+    uint64_t created;     /* TensorFlow's pool as it was made: "Created device ... with 5964 MB memory" */
+    uint64_t created_of;  /* the card's memory, by its name there; 0 when unknown */
     double fraction;
     memfit_cause own;     /* memfit's own pool says why; NONE */
     bool plan_failed;     /* memfit's own plan did not fit: request is what it needs */

@@ -54,15 +54,24 @@ static bool unit_then_number(const char *line, uint64_t *bytes)
     return false;
 }
 
+/* "RSS 1240 MB", "rss_gb": with one of the letters that oom_filter.c knows behind it. */
+static bool speaks_of_rss(const char *line)
+{
+    for (const char *p = line; (p = strcasestr(p, "rss")); p += 3)
+        if (p[3] && strchr(" :=_([\"|", p[3]))
+            return true;
+    return false;
+}
+
 /* A size in a line that speaks of memory, in either order of words: "step 4: 1280 MiB in use", "iter 7 | VRAM GB 3.1". */
 static bool some_size(const char *line, uint64_t *bytes)
 {
-    static const char *const words[] = {"memory", "allocated", "in use", "used", "VRAM", "mem ",    "mem:",
-                                        "mem=",   "mem_",      "rss",    "RSS",  "Rss",  "resident"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(line, words[i]))
-            return number_then_unit(line, bytes) || unit_then_number(line, bytes);
-    return false;
+    static const char *const words[] = {"memory", "allocated", "in use", "used", "VRAM",
+                                        "mem ",   "mem:",      "mem=",   "mem_", "resident"};
+    bool speaks = speaks_of_rss(line);
+    for (size_t i = 0; !speaks && i < sizeof words / sizeof *words; i++)
+        speaks = strstr(line, words[i]) != NULL;
+    return speaks && (number_then_unit(line, bytes) || unit_then_number(line, bytes));
 }
 
 /* "step 38 loss 0.003 memory 5192 MiB": a number that is printed again and again. */

@@ -64,7 +64,7 @@ static bool conf_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 static bool code_limits(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
     bool part = f->governed || (f->card && f->others > f->card); /* memfit limits, not PyTorch */
-    return !conf_limits(f, d) && !f->host && !f->mps && !part;
+    return !conf_limits(f, d) && !f->host && !f->mps && !part && !f->serves;
 }
 
 static bool plan_did_not_fit(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -85,11 +85,17 @@ static bool asked_by_optimizer(const mf_oom_facts *f, const memfit_diagnosis *d)
     return f->optimizer;
 }
 
+/* A server, or a program that is none of the three and need not train at all. */
+static bool not_training(const mf_oom_facts *f, const memfit_diagnosis *d)
+{
+    (void)d;
+    return f->serves || (f->program && strcmp(f->framework, "unknown") == 0);
+}
+
 /* What the batch has no part in: an optimizer's state, an array of data, shared memory. */
 static bool shrinks_with_batch(const mf_oom_facts *f, const memfit_diagnosis *d)
 {
-    (void)d;
-    return !f->optimizer && !f->array && f->host_end != MF_HOST_SHARED;
+    return !f->optimizer && !f->array && f->host_end != MF_HOST_SHARED && !not_training(f, d);
 }
 
 static bool shared_is_full(const mf_oom_facts *f, const memfit_diagnosis *d)
@@ -349,6 +355,8 @@ static const mf_oom_class classes[] = {
      "what a block keeps for the backward pass is computed again there"},
     {"dmesg", SIZE, ANY, MF_OOM_LOOKS, killed_without_reason, NULL, "dmesg -T | grep -i 'killed process'",
      "whom the kernel killed, with how much, and whether for the machine or for a container's limit"},
+    {"ps", SIZE, ANY, MF_OOM_LOOKS, not_training, NULL, "memfit ps",
+     "shows who holds which card; CUDA_VISIBLE_DEVICES chooses a free one"},
     {"plan", SIZE, TF | OWN, MF_OOM_LOOKS, NULL, NULL, "memfit plan model.keras --batch-size N --for CARD",
      "what a step needs, and what would fit, before running it"},
 

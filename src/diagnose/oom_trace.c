@@ -14,6 +14,7 @@
  * highest.
  */
 #include "diagnose/oom_log.h"
+#include "diagnose/oom_text.h"
 
 #include "base/abi.h"
 #include "base/error.h"
@@ -362,8 +363,8 @@ static bool is_pickle(const unsigned char *p, size_t bytes)
     return bytes > 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5;
 }
 
-memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
-                         memfit_error *err)
+static memfit_status explain_plain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
+                                   memfit_error *err)
 {
     bool pickle = is_pickle(data, bytes);
     if (!pickle && !memfit_trace_begins(data, bytes))
@@ -382,6 +383,17 @@ memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes
         status = explain_trace(host, trace, tree.root, diagnosis, err);
     mf_arena_destroy(&arena);
     memfit_trace_destroy(trace);
+    return status;
+}
+
+memfit_status mf_explain(const memfit_host *host, const void *data, size_t bytes, memfit_diagnosis *diagnosis,
+                         memfit_error *err)
+{
+    mf_oom_text plain;
+    memfit_status status = mf_oom_text_open(host, data, bytes, &plain, err);
+    if (!status)
+        status = explain_plain(host, plain.data, plain.bytes, diagnosis, err);
+    mf_oom_text_close(&plain);
     return status;
 }
 

@@ -40,35 +40,65 @@ static bool find_in_path(const char *command, char *path, size_t bytes)
     return false;
 }
 
-/* The loader reads LD_PRELOAD; a program without one (static), or one that runs with another's rights, does not. Scripts are
- * their interpreter's business. */
+/* "#!/usr/bin/python3 -s": the program that runs a script. */
+static bool find_interpreter(int fd, char *path, size_t bytes)
+{
+    char line[256];
+    ssize_t n = pread(fd, line, sizeof line - 1, 0);
+    if (n < 3 || line[0] != '#' || line[1] != '!')
+        return false;
+    line[n] = 0;
+    const char *name = line + 2 + strspn(line + 2, " \t");
+    int length = (int)strcspn(name, " \t\n");
+    return length > 0 && (size_t)snprintf(path, bytes, "%.*s", length, name) < bytes;
+}
+
+static bool has_loader(int fd)
+{
+    Elf64_Ehdr header;
+    if (pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64)
+        return true; /* no program that we know */
+    for (int i = 0; i < header.e_phnum; i++) {
+        Elf64_Phdr part;
+        off_t at = (off_t)(header.e_phoff + (uint64_t)i * header.e_phentsize);
+        if (pread(fd, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_type == PT_INTERP)
+            return true;
+    }
+    return false;
+}
+
+/* The loader reads LD_PRELOAD; a program without one (static), or one that runs with another's rights, does not. Of a
+ * script it is the interpreter that counts, which may be a script itself; the kernel goes five deep. */
 static memfit_status check_program(const char *command, memfit_error *err)
 {
     char path[4096];
     struct stat st;
-    if (!find_in_path(command, path, sizeof path) || stat(path, &st) != 0)
-        return MEMFIT_OK; /* starting it will say so */
-    if (st.st_mode & (S_ISUID | S_ISGID) && S_ISREG(st.st_mode) && (st.st_uid != geteuid() || st.st_mode & S_ISGID))
-        return mf_fail(err, MEMFIT_UNSUPPORTED,
-                       "%s runs with another user's or group's rights: nothing can be loaded into it\n"
-                       "limit the program that it starts",
-                       path);
-    Elf64_Ehdr header;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool is_elf = fd >= 0 && pread(fd, &header, sizeof header, 0) == (ssize_t)sizeof header &&
-                  memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
-    bool has_loader = !is_elf || header.e_ident[EI_CLASS] != ELFCLASS64;
-    for (int i = 0; is_elf && !has_loader && i < header.e_phnum; i++) {
-        Elf64_Phdr part;
-        off_t at = (off_t)(header.e_phoff + (uint64_t)i * header.e_phentsize);
-        has_loader = pread(fd, &part, sizeof part, at) != (ssize_t)sizeof part || part.p_type == PT_INTERP;
+    bool found = find_in_path(command, path, sizeof path), loads = true;
+    for (int depth = 0; found && loads && depth < 5; depth++) {
+        if (stat(path, &st) != 0)
+            return MEMFIT_OK; /* starting it will say so */
+        bool rights = st.st_mode & (S_ISUID | S_ISGID) && (st.st_uid != geteuid() || st.st_mode & S_ISGID);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        char interpreter[256];
+        found = fd >= 0 && find_interpreter(fd, interpreter, sizeof interpreter);
+        if (rights && S_ISREG(st.st_mode) && !found) { /* the kernel gives a script no rights */
+            if (fd >= 0)
+                close(fd);
+            return mf_fail(err, MEMFIT_UNSUPPORTED,
+                           "%s runs with another user's or group's rights: nothing can be loaded into it\n"
+                           "limit the program that it starts",
+                           path);
+        }
+        loads = found || fd < 0 || has_loader(fd);
+        if (fd >= 0)
+            close(fd);
+        if (found)
+            snprintf(path, sizeof path, "%s", interpreter);
     }
-    if (fd >= 0)
-        close(fd);
-    return has_loader
-               ? MEMFIT_OK
-               : mf_fail(err, MEMFIT_UNSUPPORTED,
-                         "%s is linked statically: nothing can be loaded into it, so it cannot be limited", path);
+    return loads ? MEMFIT_OK
+                 : mf_fail(err, MEMFIT_UNSUPPORTED,
+                           "%s is linked statically: nothing can be loaded into it, so it cannot be limited", path);
 }
 
 /* ---- the library ------------------------------------------------------------------------------------------ */

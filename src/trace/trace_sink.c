@@ -252,7 +252,7 @@ static bool write_last_header(memfit_recorder *r)
 
 memfit_status memfit_recorder_close(memfit_recorder *recorder, memfit_error *err)
 {
-    struct mf_trace_sink *sink = recorder->sink;
+    struct mf_trace_sink *sink = recorder ? recorder->sink : NULL;
     if (!sink || sink->file < 0 || sink->closed)
         return MEMFIT_OK;
     if (sink->process != mf_os_process_id()) { /* a child of fork has the descriptor, and no business with the file */

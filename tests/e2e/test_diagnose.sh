@@ -117,6 +117,7 @@ cd "$dir" || exit 1
 on old FAKE_NVML_CARDS=2 FAKE_NVML_CAPABILITY=90 "$MEMFIT" doctor --save old.json >old.txt 2>&1 || fail "doctor --save: exit $?"
 on new FAKE_NVML_CAPABILITY=75 FAKE_NVML_PROCESSES=0:999999991:5000 TF_FORCE_GPU_ALOW_GROWTH=true "$MEMFIT" doctor >new.txt || fail "doctor: exit $?"
 shown doctor-driver-too-old.txt doctor.md new.txt
+on new FAKE_NVML_CAPABILITY=75 FAKE_NVML_PROCESSES=0:999999991:5000 TF_FORCE_GPU_ALOW_GROWTH=true "$MEMFIT" doctor --quiet >quiet.txt; head -n 1 new.txt | cmp -s - quiet.txt || fail "doctor --quiet is not the verdict alone: $(cat quiet.txt)"
 on new FAKE_NVML_CAPABILITY=75 FAKE_NVML_PROCESSES=0:999999991:5000 "$MEMFIT" doctor --compare old.json | sed -n '/^compared/,$p' >compared.txt
 shown doctor-compared.txt doctor.md compared.txt
 on old FAKE_NVML_CARDS=2 "$MEMFIT" doctor --compare old.json | grep -q '0 differences' || fail "a machine differs from itself"

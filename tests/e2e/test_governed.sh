@@ -282,6 +282,9 @@ P
     expect 2 "context" "a limit below the context's cost" "$MEMFIT" run --memory 100MiB -- touch ran
     if printf 'int main(void){return 0;}' | gcc -static -x c -o static - 2>/dev/null; then
         expect 2 "statically" "a static program" "$MEMFIT" run --memory 4GiB -- ./static
+        printf '#! %s/static -x\n' "$dir" >runs_static; printf '#!%s/runs_static' "$dir" >deeper; chmod +x runs_static deeper
+        expect 2 "static is linked statically" "a script of a static program" "$MEMFIT" run --memory 4GiB -- ./runs_static
+        expect 2 "static is linked statically" "a script of such a script" "$MEMFIT" run --memory 4GiB -- ./deeper
         "$MEMFIT" run -q -- ./static || fail "a static program without a limit: exit $?"
     fi
     if [ "$(id -u)" = 0 ] && cp "$(command -v true)" setuid && chown 65534 setuid && chmod 4755 setuid; then

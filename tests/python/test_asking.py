@@ -155,6 +155,11 @@ class BadUse(unittest.TestCase):
         self.refused(memfit.UsageError, "no-such-card", CONV, card="no-such-card")
         self.refused(memfit.UsageError, "80", CONV, memory=80)
 
+    def test_true_is_no_number(self):
+        for options in ({"batch_size": True}, {"batch_size": 8, "memory": True}):
+            with self.assertRaisesRegex(memfit.UsageError, "True: it takes a value"):
+                memfit.plan(CONV, **options)
+
     def test_what_is_no_model(self):
         self.refused(memfit.InputError, "neither a Keras model nor a path", object())
         self.refused(memfit.InputError, "torch_trace", [1, 2])
@@ -199,8 +204,12 @@ class Others(unittest.TestCase):
             self.assertEqual(e.cause, "other-process")
             self.assertEqual(e.to_dict(), told("explain", path))
             self.assertIn("kill 456", str(e))
-        with self.assertRaises(memfit.InputError):
-            memfit.explain_log("/nowhere.log")
+        self.assertEqual(memfit.explain_log(text.encode()).to_dict(), told("explain", path))  # of subprocess
+        for line in ("CUDA error: out of memory", "torch.OutOfMemoryError: CUDA error: out of memory", b"CUDA error: out of memory"):
+            self.assertEqual(memfit.explain_log(line).cause, "library")  # of str(e)
+        for missing in ("/nowhere.log", "my run.log", "nowhere"):
+            with self.assertRaises(memfit.InputError):
+                memfit.explain_log(missing)
         with self.assertRaises(memfit.UsageError):
             memfit.explain_log("  \n")
 

@@ -8,6 +8,8 @@
 #include "memfit/diagnosis.h"
 #include "memfit/trace.h"
 
+#include <math.h>
+
 #define LOGS "tests/fixtures/oom-logs/"
 #define HOST "../oom-host/" /* beside LOGS: failures of the machine's memory and of other hardware */
 
@@ -157,6 +159,28 @@ static void test_provoked(void **state)
     mf_os_unmap_file(&map);
 }
 
+/* The figures that a case says its text has: within what two decimals leave. */
+static unsigned wrong_figures(const char *name, const mf_json *c, const memfit_diagnosis *d)
+{
+    const struct {
+        const char *key;
+        uint64_t bytes;
+    } read[] = {{"request_bytes", d->request_bytes},
+                {"card_bytes", d->card_bytes},
+                {"limit_bytes", d->limit_bytes},
+                {"in_use_bytes", d->in_use_bytes}};
+    const mf_json *figures = mf_json_get(c, "figures");
+    unsigned wrong = 0;
+    for (size_t i = 0; figures && i < sizeof read / sizeof *read; i++) {
+        double want = mf_json_get_number(figures, read[i].key, -1);
+        if (want < 0 || fabs((double)read[i].bytes - want) <= want / 1000)
+            continue;
+        fprintf(stderr, "%s: %s is %llu, wanted %.0f\n", name, read[i].key, (unsigned long long)read[i].bytes, want);
+        wrong++;
+    }
+    return wrong;
+}
+
 /* The machine's memory, other hardware, schedulers: provoked on a CPU, or (`worded`) written down. */
 static void test_host(void **state)
 {
@@ -164,7 +188,7 @@ static void test_host(void **state)
     mf_mapping map;
     mf_arena arena;
     const mf_json *cases = cases_open(&arena, &map, HOST "cases");
-    unsigned count[2] = {0, 0}, right[2] = {0, 0};
+    unsigned count[2] = {0, 0}, right[2] = {0, 0}, wrong = 0;
     for (const mf_json *c = cases->first; c; c = c->next) {
         const char *cause = mf_json_get_string(c, "cause", "?");
         bool worded = mf_json_get_bool(c, "worded", false);
@@ -178,11 +202,13 @@ static void test_host(void **state)
         else
             fprintf(stderr, "%s: %s, wanted %s\n", name, memfit_diagnosis_cause_name(d.cause), cause);
         assert_true(worded || d.host); /* all that was provoked here */
+        wrong += wrong_figures(name, c, &d);
     }
     fprintf(stderr, "%u of %u provoked and %u of %u worded causes right\n", right[0], count[0], right[1], count[1]);
     assert_true(count[0] >= 40);
     assert_true(right[0] * 10 >= count[0] * 9);
     assert_true(right[1] * 10 >= count[1] * 9);
+    assert_int_equal(wrong, 0);
     mf_arena_destroy(&arena);
     mf_os_unmap_file(&map);
 }
@@ -788,6 +814,54 @@ static void a_part_of_the_card_is_a_limit(void **state)
     }
 }
 
+/* ---- logs that are no plain text ---- */
+
+static const unsigned char packed_log[] = {
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0x73, 0x0e, 0x75, 0x71, 0x54, 0x48,
+    0x2d, 0x2a, 0xca, 0x2f, 0xb2, 0x52, 0xc8, 0x2f, 0x2d, 0x51, 0xc8, 0x4f, 0x53, 0xc8, 0x4d, 0xcd,
+    0xcd, 0x2f, 0xaa, 0xe4, 0x02, 0x00, 0x8f, 0xb5, 0xfc, 0x65, 0x1a, 0x00, 0x00, 0x00}; /* "CUDA error: out of memory" */
+
+/* The text in UTF-16; `high`: that byte first. Returns the bytes. */
+static size_t widen(const char *text, bool high, bool marked, unsigned char *out)
+{
+    size_t n = 0;
+    if (marked) {
+        out[n++] = high ? 0xFE : 0xFF;
+        out[n++] = high ? 0xFF : 0xFE;
+    }
+    for (; *text; text++) {
+        out[n++] = high ? 0 : (unsigned char)*text;
+        out[n++] = high ? (unsigned char)*text : 0;
+    }
+    return n;
+}
+
+static void packed_and_wide_logs_are_read(void **state)
+{
+    (void)state;
+    memfit_error err;
+    memfit_diagnosis d = MEMFIT_DIAGNOSIS;
+    assert_ok(memfit_explain(packed_log, sizeof packed_log, &d, &err), err);
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_LIBRARY);
+    for (size_t cut = 18; cut < sizeof packed_log; cut++) {
+        assert_int_equal(memfit_explain(packed_log, cut, &d, &err), MEMFIT_DAMAGED);
+        assert_non_null(strstr(err.message, "packed"));
+    }
+    unsigned char wide[4096];
+    for (int form = 0; form < 4; form++) {
+        size_t n = widen("epoch 1\r\n" TORCH_OLD, form & 1, form & 2, wide);
+        assert_ok(memfit_explain(wide, n, &d, &err), err);
+        assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
+        assert_int_equal(d.request_bytes, UINT64_C(2) << 30);
+        assert_ok(memfit_explain_log((const char *)wide, n - 1, &d, &err), err);
+        assert_int_equal(d.request_bytes, UINT64_C(2) << 30);
+    }
+    mf_mapping map = {.data = packed_log, .bytes = sizeof packed_log};
+    fail_every_allocation(&map);
+    map = (mf_mapping){.data = wide, .bytes = widen(TORCH_OLD, false, true, wide)};
+    fail_every_allocation(&map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -808,6 +882,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_classes_tried),
         cmocka_unit_test(test_classes_documented),
+        cmocka_unit_test(packed_and_wide_logs_are_read),
         cmocka_unit_test(absurd_sizes_are_passed_over),
         cmocka_unit_test(a_part_of_the_card_is_a_limit),
     };

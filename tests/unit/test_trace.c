@@ -132,6 +132,7 @@ static void ring_keeps_the_newest(void **state)
     assert_int_equal(info.end_live_bytes, 0);
     memfit_trace_destroy(trace);
     memfit_recorder_destroy(r);
+    assert_int_equal(memfit_recorder_close(NULL, NULL), MEMFIT_OK); /* as every close */
 }
 
 static void files_take_all_events(void **state)

@@ -1,8 +1,13 @@
 /* compile_ahead.c: see compile_ahead.h. */
 #include "ops/cuda/compile_ahead.h"
 
-#include <omp.h>
 #include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+#define omp_get_num_procs() 1
+#endif
 
 static mf_ahead_text *find(const mf_ahead *a, mf_cubin_key key)
 {

@@ -198,7 +198,33 @@ class Trace(unittest.TestCase):
             with self.assertRaisesRegex(memfit.UnsupportedError, "fake tensors"):
                 memfit.torch_trace(lambda: [][1], os.path.join(folder, "a.csv"))
             self.assertEqual(os.listdir(folder), [])
+            with self.assertRaisesRegex(memfit.UsageError, "make must be a function"):
+                memfit.torch_trace(nn.Linear(2, 2).state_dict(), os.path.join(folder, "b.csv"))
+            with self.assertRaisesRegex(memfit.UsageError, "returned int"):
+                memfit.torch_trace(lambda: 5, os.path.join(folder, "c.csv"))
+            for steps in (0, "2", 1.5):
+                with self.assertRaisesRegex(memfit.UsageError, "whole number"):
+                    memfit.torch_trace(make(), os.path.join(folder, "d.csv"), steps=steps)
+            with self.assertRaisesRegex(memfit.InputError, "no folder"):
+                memfit.torch_trace(make(), os.path.join(folder, "missing", "e.csv"))
+            self.assertEqual(os.listdir(folder), [])
         nn.Linear(2, 2).to(torch.float64)  # PyTorch is as it was
+
+    def test_truncated_first_values(self):
+        """As vision transformers have them: PyTorch 2.15 looks at the numbers it draws."""
+
+        def build():
+            m = nn.Linear(64, 32)
+            nn.init.trunc_normal_(m.weight, std=0.02)
+            nn.init.trunc_normal_(m.bias, mean=3.0, std=0.5)
+            x = torch.randn(4, 64)
+            return lambda: m(x).sum().backward()
+
+        with tempfile.TemporaryDirectory() as folder:
+            t = memfit.torch_trace(build, os.path.join(folder, "step.csv"))
+        self.assertEqual(t.by_kind["parameters"], 4 * (64 * 32 + 32))
+        w = nn.init.trunc_normal_(torch.empty(1000), std=1.0)  # PyTorch is as it was
+        self.assertTrue(0 < w.abs().max() <= 2)
 
 
 class WatchTorch(unittest.TestCase):
