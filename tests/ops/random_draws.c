@@ -1,4 +1,4 @@
-/* random_draws.c: see random_draws.h. */
+/* random_draws.c: see random_draws.h; long because every family of kinds has its draw here, side by side. */
 #include "random_draws.h"
 
 #include "graph/augment.h"

@@ -9,7 +9,7 @@
  *     reordered   in float64, under random limits with pieces, rest and chunks as well: the same numbers to 1e-9
  *
  * MEMFIT_RANDOM_COUNT and MEMFIT_RANDOM_SEED choose how many and which. A failing seed is made smaller, draw by draw,
- * while it still fails, and printed.
+ * while it still fails, and printed. This file is long because one subject goes through all of it: interpreted, planned, grouped, run.
  */
 #include "batching.h"
 #include "random_graph.h"
