@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from gpu_results import NOT_BUILT, in_parallel, program, too_late, train
+from gpu_results import NOT_BUILT, in_parallel, kept_folder, program, too_late, train
 
 
 def kills(memfit, results, nvml, models, deadline):
@@ -27,16 +27,19 @@ def kills(memfit, results, nvml, models, deadline):
 
     def started(kept, out, *more):
         """Returns as soon as it has written a checkpoint of its own, or has ended."""
-        before, end = stamp(kept), time.time() + 90
+        before, end = stamp(kept), min(time.time() + 90, max(deadline + 30, time.time() + 20))
         p = subprocess.Popen([*base, "--checkpoint", kept, "--out", out, *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         while stamp(kept) == before and p.poll() is None and time.time() < end:
             time.sleep(0.002)
         return p
 
-    with tempfile.TemporaryDirectory() as d:
+    with kept_folder(results, "kills") as d: # with the run that nobody disturbed, for the next time where this one does not suffice
         def chain(i):
             kept, out, draw, epochs, done = f"{d}/{i}.kept.keras", f"{d}/{i}.keras", random.Random(i), [], 0
+            pathlib.Path(kept).unlink(missing_ok=True)
             while True:
+                if time.time() > deadline + 30:
+                    return results.not_ended(f"kills chain {i}, after {done} kills")
                 p = started(kept, out, *(["--resume", kept] if done else []))
                 if done < kills_each:
                     time.sleep(draw.random() * takes / (kills_each + 1))
@@ -52,14 +55,25 @@ def kills(memfit, results, nvml, models, deadline):
                 return print(f"kills chain {i}: ended after {done} kills, no case", flush=True)
             return results.put(f"kills chain {i}", same, kills=done, began_in_epoch=epochs, rc=p.returncode, error="" if same else said[-300:])
 
-        if wanted:
-            p = started(f"{d}/w.kept.keras", f"{d}/w.keras")
+        took, file = pathlib.Path(d, "whole.seconds"), pathlib.Path(d, "whole.keras")
+        if wanted and not took.exists():
+            if too_late(deadline):
+                return None
+            pathlib.Path(d, "w.kept.keras").unlink(missing_ok=True)
+            p = started(f"{d}/w.kept.keras", str(file))
             began = time.time()
-            said = p.communicate(timeout=200)[0]
-            takes = time.time() - began
+            try:
+                said = p.communicate(timeout=max(20, min(200, deadline + 30 - time.time())))[0]
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.communicate()
+                return results.not_ended("kills: the whole run")
             if p.returncode:
                 return results.put("kills: the whole run", False, error=said[-300:])
-            whole = pathlib.Path(d, "w.keras").read_bytes()
+            took.write_text(str(time.time() - began))
+        if not wanted:
+            return None
+        takes, whole = float(took.read_text()), file.read_bytes()
         in_parallel([lambda i=i: chain(i) for i in wanted], 5, deadline)
 
 
@@ -84,7 +98,7 @@ while True:
 def full(memfit, results, nvml, models, deadline):
     """Another process takes every free byte of the card, and goes on taking what becomes free."""
     path = str(next(m for m in models if m.stem == "cnn"))
-    if results.has("full: at start") and results.has("full: filled while training"):
+    if all(results.has("full: " + case) for case in ("at start", "filled while training", "goes on afterwards")) or too_late(deadline):
         return
     with tempfile.TemporaryDirectory() as d:
         p = subprocess.Popen([memfit, "train", path, "--data", "synthetic:256", "--validation-split", "0.2", "--epochs", "1000000", "--checkpoint", f"{d}/a.keras", "--save-freq", "200",

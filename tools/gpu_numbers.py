@@ -3,11 +3,10 @@ import json
 import os
 import pathlib
 import subprocess
-import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, NOT_BUILT, in_parallel, program, train
+from gpu_results import MIB, NOT_BUILT, in_parallel, kept_folder, program, too_late, train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIND_PARTS = int(os.environ.get("GPU_CHECK_KIND_PARTS", "56"))
@@ -124,7 +123,12 @@ def split(memfit, results, nvml, models, deadline):
         if results.has("split S7 " + name):
             ways[name] = results.seen["split S7 " + name]["loss"]
             continue
-        rc, j, said, pid = train(memfit, path, "--data", "synthetic:256", "-b", "256", "--steps", "2", *more, timeout=100)
+        if too_late(deadline):
+            continue
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:256", "-b", "256", "--steps", "2", *more, timeout=max(30, min(100, deadline + 40 - time.time())))
+        if rc == -1:
+            results.not_ended("split S7 " + name)
+            continue
         if not j:
             results.put("split S7 " + name, False, error=said)
             continue
@@ -148,31 +152,39 @@ def weights_of(path):
 def rounding(memfit, results, nvml, models, deadline):
     """Is what differs between engines rounding? ResNet50's first update and first losses by several ways, against the cpu device in float32. The cpu's own two ways to sum (AVX, SSE2) say how much
     rounding alone moves the update: a network that has just been drawn makes a relative 1e-6 of its loss a percent of its gradient."""
-    import numpy
+    try:
+        import numpy
+    except ImportError:
+        return "python3 has no numpy"
     path = next((str(m) for m in models if m.stem == "resnet50"), None)
     if not path or results.has("rounding ResNet50"):
-        return
+        return None
     base = [path, "--data", "synthetic:32", "--batch-size", "8", "--no-shuffle", "--seed", "5", "--optimizer", "sgd", "--learning-rate", "0.01"]
     none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
     ways = {"cpu float32": ("cpu", "float32", {}), "cpu float32, SSE2": ("cpu", "float32", {"MEMFIT_ISA": "sse2"}), "card float32": ("cuda", "float32", {}), "card float32, own kernels": ("cuda", "float32", none), "card bfloat16": ("cuda", "mixed_bfloat16", {})}
     made, losses, rows = {}, {}, {}
-    with tempfile.TemporaryDirectory() as d:
+    with kept_folder(results, "rounding") as d: # each way's model, for the next time where this one does not suffice
         def one(name, steps, rate=None):
             device, precision, env = ways[name]
-            out = f"{d}/{name.replace(' ', '_')}.{steps}.{rate}.keras"
+            out = pathlib.Path(d, f"{name.replace(' ', '_')}.{steps}.{rate}.keras")
+            said = out.with_suffix(".json")
             args = [a if a != "0.01" or rate is None else rate for a in base]
-            p = subprocess.run([memfit, "train", *args, "--epochs", "100", "--steps", str(steps), "--precision", precision, "--device", device, "--json", "--quiet", "--out", out], capture_output=True, text=True,
-                               timeout=150, env={**os.environ, "OMP_NUM_THREADS": "4", **env})
-            if p.returncode:
-                rows[name] = {"error": p.stderr[-200:]}
-                return None
-            return json.loads(p.stdout)["loss"], weights_of(out)
+            if not said.exists():
+                p = subprocess.run([memfit, "train", *args, "--epochs", "100", "--steps", str(steps), "--precision", precision, "--device", device, "--json", "--quiet", "--out", str(out)], capture_output=True,
+                                   text=True, timeout=150, env={**os.environ, "OMP_NUM_THREADS": "4", **env})
+                if p.returncode:
+                    rows[name] = {"error": p.stderr[-200:]}
+                    return None
+                said.write_text(p.stdout)
+            return json.loads(said.read_text())["loss"], weights_of(out)
 
         def update(name):
             a = one(name, 1)
             if a:
                 losses[name], made[name] = [a[0]], a[1]
 
+        if too_late(deadline):
+            return None
         start = one("card float32", 1, "1e-30")
         in_parallel([lambda n=n: update(n) for n in ways], 3, deadline)
         ref = made.get("cpu float32")
@@ -182,8 +194,8 @@ def rounding(memfit, results, nvml, models, deadline):
             u, v = w - start[1], ref - start[1]
             good = numpy.isfinite(u) & numpy.isfinite(v)
             rows[name] = {"loss": losses[name], "update_apart": float(f"{numpy.linalg.norm((u - v)[good]) / numpy.linalg.norm(v[good]):.2e}")}
-    if any(name not in rows for name in ways): # without the two on the cpu nothing says what rounding does
-        return results.not_ended(f"rounding ResNet50: {rows}")
+        if any(name not in rows for name in ways): # without the two on the cpu nothing says what rounding does
+            return results.not_ended(f"rounding ResNet50: {rows}")
     moved = rows.get("cpu float32, SSE2", {}).get("update_apart", 0)
     first = rows.get("cpu float32", {}).get("loss", [0])[0]
     good = all(n in rows and rows[n].get("update_apart", 1) <= 3 * moved and abs(rows[n]["loss"][0] - first) <= 1e-5 * abs(first) for n in ("card float32", "card float32, own kernels"))

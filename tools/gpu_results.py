@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -153,7 +154,11 @@ class Results:
     def __init__(self, path, memfit, versions):
         self.versions, self.path, self.seen, self.failed, self.memfit, self.hashes = versions, path, {}, 0, memfit, {}
         if os.path.exists(path):
-            for line in open(path):
+            text = pathlib.Path(path).read_text()
+            if text and not text.endswith("\n"): # ended while it wrote
+                text = text[:text.rfind("\n") + 1]
+                pathlib.Path(path).write_text(text)
+            for line in text.splitlines():
                 row = json.loads(line)
                 if row["versions"] == versions and row["code"] == self.code(row["case"]):
                     self.seen[row["case"]] = row
@@ -253,6 +258,21 @@ def in_parallel(jobs, at_once, deadline):
     for t in threads:
         t.join()
     Turns.add_left(len(left), part)
+
+
+@contextlib.contextmanager
+def kept_folder(results, part):
+    """A folder beside the results, of this program on this card; it goes when the part is done."""
+    key = hashlib.sha256((results.versions + results.code(part)).encode()).hexdigest()[:12]
+    folder = pathlib.Path(f"{results.path}.{part}-{key}")
+    for old in folder.parent.glob(f"{pathlib.Path(results.path).name}.{part}-*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+    before = Turns.left.get(part, 0)
+    yield str(folder)
+    if Turns.left.get(part, 0) == before:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def train(memfit, *args, timeout=100, env=None):

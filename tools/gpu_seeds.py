@@ -41,8 +41,10 @@ def seeds(memfit, results, nvml, models, deadline):
             if kept_as and row and row["good"]:
                 kept[kept_as] = row
             return
-        rc, j, said, pid = train(memfit, by_name[model], "--data", "synthetic:" + args[0], *args[1:], timeout=120)
+        rc, j, said, pid = train(memfit, by_name[model], "--data", "synthetic:" + args[0], *args[1:], timeout=max(30, min(120, deadline + 60 - time.time())))
         seen = nvml.peak(pid)
+        if rc == -1:
+            return results.not_ended("seeds " + case)
         if not j:
             return results.put("seeds " + case, False, rc=rc, error=said)
         good, more = check(j, seen)

@@ -147,7 +147,7 @@ def run_part(part, jobs, memfit, results, nvml, models, deadline):
         Turns.of_part[part] = jobs
     try:
         why = PARTS[part](memfit, results, nvml, models, deadline)
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, StopIteration) as e:
+    except (ImportError, OSError, subprocess.SubprocessError, ValueError, KeyError, StopIteration) as e:
         Turns.add_left()
         print(f"{part}: ended early: {e!r}", flush=True)
     mine, left = [r for c, r in results.seen.items() if c.split()[0].rstrip(":") == part], Turns.left.get(part, 0)

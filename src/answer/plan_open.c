@@ -19,6 +19,7 @@
 #include "answer/trace_plan.h"
 #include "plan/roofline.h"
 #include "ops/cpu/cpu_fixed.h"
+#include "train/card_costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ struct memfit_plan {
     mf_model *model;
     mf_question question;
     mf_roofline roofline;
-    mf_backend *backend; /* whose costs are asked, on cpu */
+    mf_backend *backend;      /* whose costs are asked, on cpu */
+    mf_card_costs card_costs; /* and on this machine's card */
     mf_answer_context context;
     mf_answer *answer;
     char device[160];
@@ -205,28 +207,52 @@ static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, m
     return set_limit(plan, o->memory, mf_card_memory_bytes(card), mf_card_memory_bytes(card), err);
 }
 
+/* As training would: by its backend's menus, in its groups. */
+static memfit_status use_card_costs(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
+{
+    mf_plan_options *p = &plan->question.plan;
+    mf_model_graphs graphs = {.model = plan->model, .options = plan->question.lower};
+    mf_graph_source source;
+    mf_model_graph_source(&graphs, &source);
+    plan->question.cost = plan->card_costs.cost;
+    plan->question.cost.rules.allow_changed = o->allow_changed_numerics;
+    return mf_card_costs_fixed(&plan->card_costs, o->host, &source, p->batch,
+                               o->samples == 0 || o->samples % p->batch != 0, p->with_validation, &p->fixed_bytes, err);
+}
+
+/* A model is planned as training would; where there is only a card to be told of (mf_plan_find_place), or nothing can be trained
+ * on it for want of NVRTC, the table's figures serve. */
 static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
-    memfit_device *device = NULL;
     memfit_device_info info = MEMFIT_DEVICE_INFO;
-    memfit_status status = memfit_device_open(o->device, NULL, &device, err);
+    memfit_status status = plan->model ? mf_card_costs_open(o->host, o->device, &plan->card_costs, err)
+                                       : memfit_device_open(o->device, NULL, &plan->card_costs.device, err);
+    bool asked = plan->model && status == MEMFIT_OK;
+    if (plan->card_costs.device && (status == MEMFIT_NOT_FOUND || status == MEMFIT_UNSUPPORTED))
+        status = MEMFIT_OK;
     if (status == MEMFIT_OK)
-        status = memfit_device_get_info(device, &info, err);
-    memfit_device_close(device, NULL);
+        status = memfit_device_get_info(plan->card_costs.device, &info, err);
     if (status == MEMFIT_NOT_FOUND && err) /* of the machine, not of a file that was named */
         err->code = MEMFIT_DEVICE;
     if (status != MEMFIT_OK)
         return status == MEMFIT_NOT_FOUND ? MEMFIT_DEVICE : status;
     const mf_card *card = mf_card_find(info.model);
+    uint64_t most = info.free_bytes + info.fixed_bytes;
     snprintf(plan->device, sizeof plan->device, "%s", info.model);
-    mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
-    mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
-    plan->question.plan.fixed_bytes = info.fixed_bytes;
     plan->question.plan.inputs_beside =
         o->memory != NULL; /* as in training: without a limit free memory is left alone */
     plan->question.plan.kept_samples = o->samples;
-    plan->context.basis = "queried";
-    return set_limit(plan, o->memory, info.total_bytes, info.free_bytes + info.fixed_bytes, err);
+    plan->context.basis = asked ? "queried" : "table";
+    if (asked) {
+        most = mf_card_costs_most(&plan->card_costs);
+        status = use_card_costs(plan, o, err);
+    } else {
+        mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
+        mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+        plan->question.plan.fixed_bytes = info.fixed_bytes;
+        mf_card_costs_close(&plan->card_costs);
+    }
+    return status == MEMFIT_OK ? set_limit(plan, o->memory, info.total_bytes, most, err) : status;
 }
 
 static memfit_status use_cpu(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
@@ -360,6 +386,7 @@ void memfit_plan_destroy(memfit_plan *plan)
     mf_answer_destroy(plan->answer);
     if (plan->backend)
         plan->backend->table->destroy(plan->backend);
+    mf_card_costs_close(&plan->card_costs);
     mf_model_destroy(plan->model);
     mf_arena_destroy(&plan->arena);
     mf_host_free(host, plan, sizeof *plan);

@@ -117,7 +117,7 @@ typedef struct mf_plan_options {
     uint32_t chunks;      /* of the last layer and its loss; 0: as many as needed; 1: whole; K: K, where it can be */
     bool allow_changed;   /* pieces under trainable BatchNormalization may be chosen */
     bool pass_over;       /* ways that the host has no memory to look at, where another fits */
-    bool least_workspace; /* of each operation's methods the one with the least, whatever its time */
+    bool least_workspace; /* of each operation's methods the one with the least, whatever its time; no update waits */
     int64_t validation_batch; /* 0: as `batch` */
     uint32_t lengths; /* of sequences: so many, each with phases of its own, from the longest; 0: all have one */
     bool with_validation, with_prediction;

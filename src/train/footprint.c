@@ -38,13 +38,18 @@ static uint64_t sample_device(mf_device *device)
 }
 
 /* Modules, library code and captured steps, from above. On an H200 2 MiB (S1) to 17 (ResNet50), 8 to 15 KiB a step. */
-static uint64_t fixed_on_card(const mf_plan *plan)
+uint64_t mf_footprint_card_bytes(uint64_t steps)
 {
     enum { LEAST_BYTES = 4 << 20, STEP_BYTES = 16 << 10 };
+    return LEAST_BYTES + steps * STEP_BYTES;
+}
+
+static uint64_t fixed_on_card(const mf_plan *plan)
+{
     uint64_t steps = 0;
     for (uint32_t p = 0; p < plan->phase_count; p++)
         steps += plan->phases[p].step_count;
-    return LEAST_BYTES + steps * STEP_BYTES;
+    return mf_footprint_card_bytes(steps);
 }
 
 /* A driver takes its memory in pieces of 2 MiB, some of them long after the start: after everything had run once, up to

@@ -22,6 +22,9 @@ extern const mf_footprint mf_footprint_cpu;
 /* What the device says of this process: on cuda NVML's figure. */
 extern const mf_footprint mf_footprint_device;
 
+/* What kernels and records of so many steps take on a card, from above. */
+uint64_t mf_footprint_card_bytes(uint64_t steps);
+
 /* The limit when none is given: what the run could have, its own bytes included, less some for others. */
 uint64_t mf_footprint_most(const mf_footprint *footprint, mf_device *device);
 

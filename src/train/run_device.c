@@ -9,6 +9,7 @@
 #include "base/words.h"
 #include "ops/cpu/dnn/onednn.h"
 #include "ops/cuda/cubin_cache.h"
+#include "train/card_costs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,50 +93,25 @@ static memfit_status open_cuda(mf_trainer *t, memfit_error *err)
     return of_the_machine(status, err);
 }
 
-static uint64_t hash_of(const char *text, uint64_t more)
-{
-    uint64_t hash = 0xCBF29CE484222325u ^ more;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
-    return hash ? hash : 1;
-}
-
 static uint64_t maker_of(const mf_trainer *t)
 {
     const char *maker = t->backend->made_by;
-    uint64_t hash = hash_of(*maker ? maker : "cpu", t->times ? mf_method_times_hash(t->times) : 0);
+    uint64_t hash = mf_maker_hash(*maker ? maker : "cpu", t->times ? mf_method_times_hash(t->times) : 0);
     return (hash | 2) & ~UINT64_C(1); /* a checkpoint has another use for the last bit */
 }
 
 bool mf_trainer_times_path(const mf_trainer *t, char *path, size_t room)
 {
-    const char *given = getenv("MEMFIT_TIMES");
-    if (!t->backend->made_by[0] || (given && strcmp(given, "off") == 0))
-        return false;
-    if (given && *given)
-        return (size_t)snprintf(path, room, "%s", given) < room;
-    mf_cubin_cache cache;
-    mf_cubin_cache_open(&cache);
-    return cache.folder[0] && (size_t)snprintf(path, room, "%s/times-%016llx", cache.folder,
-                                               (unsigned long long)hash_of(t->backend->made_by, 0)) < room;
+    return mf_times_path(t->backend, path, room);
 }
 
-/* Times of memfit tune, where there are any. A file that was named must be there and good; one that was only found is as
- * if it were not there when it is not. */
 static memfit_status take_times(mf_trainer *t, memfit_error *err)
 {
     char path[1200];
-    const char *given = getenv("MEMFIT_TIMES");
-    if (!mf_trainer_times_path(t, path, sizeof path))
-        return MEMFIT_OK;
-    memfit_status status = mf_method_times_read(t->host, path, t->backend->made_by, &t->times, err);
-    if (status != MEMFIT_OK)
-        return given && *given ? status : MEMFIT_OK;
-    t->backend->wide_menus = true;
-    t->timed = (mf_timed_source){.inner = t->cost, .times = t->times};
-    mf_timed_cost_source(&t->timed, &t->cost);
-    mf_log_write(&t->log, MF_LOG_DETAIL, "methods are chosen by the times in %s", path);
-    return MEMFIT_OK;
+    memfit_status status = mf_times_take(t->host, t->backend, &t->times, &t->timed, &t->cost, err);
+    if (t->times && mf_times_path(t->backend, path, sizeof path))
+        mf_log_write(&t->log, MF_LOG_DETAIL, "methods are chosen by the times in %s", path);
+    return status;
 }
 
 memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)

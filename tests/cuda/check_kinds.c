@@ -6,9 +6,11 @@
  * that the backend takes, whose members the reference runs in turn.
  *
  *     check_kinds --on card|host|threads|compile [--random N] [--first SEED] [--small] [--kind NAME] [--arch 75,80] [--part K/N] [--case NAME]
+ *     check_kinds --on compile --arch 90 --model FILE,BATCH,PRECISION
  *
  * host runs the kernels on the CPU through a C++ compiler, one thread a block; threads, with 256 real ones (slow: for a
- * case at a time); compile only compiles them, for every generation. Prints a
+ * case at a time); compile only compiles them, for every generation; with --model the texts of a training of that model, to be
+ * kept (MEMFIT_CACHE) and carried to a card's machine. Prints a
  * table by kind; the exit status is 77 when what --on needs is not there. It is long because both sides of one walk are read
  * together.
  */
@@ -18,8 +20,10 @@
 #include "opcheck.h"
 #include "random_graph.h"
 
+#include "base/words.h"
 #include "device/device.h"
 #include "graph/group.h"
+#include "model/lower/model_graphs.h"
 #include "ops/cuda/cuda_card_engine.h"
 #include "ops/reference/reference.h"
 
@@ -581,12 +585,59 @@ static memfit_status open_side(const char *on, const char *arch, memfit_error *e
     return status ? status : mf_cuda_create_on(NULL, engine, &check.cuda, err);
 }
 
+/* Every method of every operation is made ready: the library's texts, and the own ones behind them. */
+static memfit_status ready_all(mf_graph *g, memfit_error *err)
+{
+    memfit_status status = mf_graph_group(g, &check.cuda->groups, err);
+    for (uint32_t i = 0; i < g->op_count && status == MEMFIT_OK; i++) {
+        mf_cost cost;
+        if (g->ops[i].kind == MF_OP_INPUT || !is_mine())
+            continue;
+        status = check.cuda->table->query(check.cuda, g, i, &cost, err);
+        for (uint32_t k = 0; k < cost.method_count && status == MEMFIT_OK; k++) {
+            mf_kernel *kernel = NULL;
+            status = check.cuda->table->prepare(check.cuda, g, i, &cost.methods[k], &kernel, err);
+            check.cuda->table->release(check.cuda, kernel);
+        }
+    }
+    return status;
+}
+
+/* FILE,BATCH,PRECISION: a step, a batch of a validation. */
+static int ready_model(const char *text)
+{
+    char path[512], precision[32];
+    long long batch;
+    memfit_error err = {0};
+    mf_model *model = NULL;
+    mf_model_graphs graphs = {.options = {.input_dtype = MF_DTYPE_COUNT}};
+    mf_graph_source source;
+    if (sscanf(text, "%511[^,],%lld,%31s", path, &batch, precision) != 3 || batch < 1)
+        return 2;
+    memfit_status status = mf_words_precision(precision, &graphs.options.precision, &err);
+    if (status == MEMFIT_OK)
+        status = mf_model_load_flags(NULL, path, MF_LOAD_VERIFY_QUICK, &model, &err);
+    graphs.model = model;
+    mf_model_graph_source(&graphs, &source);
+    for (int mode = MF_MODE_TRAIN; mode <= MF_MODE_EVALUATE && status == MEMFIT_OK; mode++) {
+        mf_graph *g = NULL;
+        status = source.make(source.ctx, NULL, (mf_mode)mode, batch, false, &g, &err);
+        if (status == MEMFIT_OK)
+            status = ready_all(g, &err);
+        mf_graph_destroy(g);
+    }
+    mf_model_destroy(model);
+    if (status)
+        printf("%s: %s\n", path, err.message);
+    return status != MEMFIT_OK;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"on", 1, 0, 'o'},    {"random", 1, 0, 'r'}, {"first", 1, 0, 'f'},
-                                            {"small", 0, 0, 's'}, {"kind", 1, 0, 'k'},   {"arch", 1, 0, 'a'},
-                                            {"part", 1, 0, 'p'},  {"case", 1, 0, 'c'},   {0}};
-    const char *on = "host", *arch = "75,80,86,89,90,120";
+    static const struct option options[] = {
+        {"on", 1, 0, 'o'},   {"random", 1, 0, 'r'}, {"first", 1, 0, 'f'}, {"small", 0, 0, 's'}, {"kind", 1, 0, 'k'},
+        {"arch", 1, 0, 'a'}, {"part", 1, 0, 'p'},   {"case", 1, 0, 'c'},  {"model", 1, 0, 'm'}, {0}};
+    const char *model = NULL, *on = "host", *arch = "75,80,86,89,90,120";
     uint64_t count = 60, first = 1;
     bool small = false;
     check.parts = 1;
@@ -613,6 +664,9 @@ int main(int argc, char **argv)
         case 'c':
             check.case_name = optarg;
             break;
+        case 'm':
+            model = optarg;
+            break;
         case 'p':
             if (sscanf(optarg, "%u/%u", &check.part, &check.parts) != 2 || check.part >= check.parts)
                 return 2;
@@ -627,6 +681,12 @@ int main(int argc, char **argv)
         open_side(on, arch, &err) != MEMFIT_OK) {
         printf("skipped: %s\n", err.message);
         return 77;
+    }
+    if (model) {
+        int failed = ready_model(model);
+        check.cuda->table->destroy(check.cuda);
+        check.reference->table->destroy(check.reference);
+        return failed;
     }
     for (size_t i = 0; i < opcheck_case_count; i++)
         for (int v = 0; v < opcheck_cases[i].variants; v += small ? 3 : 1)

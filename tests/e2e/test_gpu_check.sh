@@ -67,6 +67,11 @@ sed -i 's/^# 1/# 2/' "$dir/bin/memfit"
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "the program changed: curves are to be run again, kinds are not: $(ran kinds) $(ran trained)"
 
+# Ended while it wrote a line: that case is run again, all others are there.
+printf '{"case": "kinds 9' >>"$dir/results"
+check kinds,curves || fail "a line that is not whole: $(cat "$dir/out")"
+[ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "a line that is not whole: all was run again: $(ran kinds) $(ran trained)"
+
 # What NVML never showed is no fixed cost, a limit that is not refused is none: both fail, and are tried again.
 check fixed:2 && fail "fixed is good without NVML"
 [ "$(grep -c FAILED "$dir/out")" = 2 ] || fail "fixed without NVML: $(cat "$dir/out")"
@@ -75,6 +80,13 @@ check fixed:2 && fail "fixed is good without NVML, the second time"
 [ "$(ran trained)" = 32 ] || fail "what failed was not tried again: $(ran trained)"
 
 check nonsense && fail "a part that is not there"
+
+# What a card runs is compiled without one: kinds, models, the small ones in two precisions.
+before=$(ran kinds)
+MEMFIT_CACHE="$dir/cubin" tools/gpu-check "$dir/bin" prepare >"$dir/out" 2>&1 || fail "prepare: $(cat "$dir/out")"
+small=$(ls tests/fixtures/cuda/small/*.keras | wc -l)
+[ $(($(ran kinds) - before)) = $((56 + 9 + 2 * small)) ] || fail "prepare ran check_kinds $(($(ran kinds) - before)) times: $(cat "$dir/out")"
+[ "$(stat -c %a "$dir/cubin")" = 700 ] || fail "the folder of kernels is open to others: $(ls -ld "$dir/cubin")"
 
 # gpu-check, with a card that nvidia-smi and NVML show.
 sed -i 's/^# 2/# 3/' "$dir/bin/memfit"

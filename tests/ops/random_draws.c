@@ -1,4 +1,4 @@
-/* random_draws.c: see random_draws.h. */
+/* random_draws.c: see random_draws.h; long because every family of kinds has its draw here, side by side. */
 #include "random_draws.h"
 
 #include "graph/augment.h"
@@ -439,6 +439,43 @@ static uint32_t draw_norm(drawing *d, const uint32_t *w)
     return mf_g_layer_norm(&d->b, x, gamma, beta, 1e-3, 1, groups, !groups && w[3] % 3 == 0);
 }
 
+/* A product, a normalization with an activation behind it and another product: the slope comes from nothing that could be one
+ * kernel with it. Or a maximum pooling behind the activation. */
+static uint32_t draw_activated(drawing *d, const uint32_t *w)
+{
+    uint32_t x = pick(d, w[0]), mean, variance;
+    mf_shape s = draw_shape_of(d, x);
+    if (s.rank < 2 || d->s->mode != MF_MODE_TRAIN)
+        return MF_NONE;
+    mf_unary f = w[1] % 3 ? MF_UNARY_RELU : MF_UNARY_RELU6;
+    if (s.rank > 2 &&
+        w[1] / 3 % 3 == 0) { /* as dense layers are lowered: the bias's gradient is a sum over a view's rows */
+        int64_t from = s.dim[s.rank - 1], to = 1 + w[2] % 6;
+        mf_shape rows = draw_shape2((int64_t)mf_shape_count(&s) / from, from);
+        x = mf_g_matmul(&d->b, mf_g_view(&d->b, x, rows), draw_weights(d, draw_shape2(from, to)),
+                        draw_weights(d, draw_shape1(to)), false, false, 1);
+        s.dim[s.rank - 1] = to;
+        return mf_g_unary(&d->b, w[3] % 2 ? MF_UNARY_GELU : MF_UNARY_TANH, 0, 0, mf_g_view(&d->b, x, s));
+    }
+    mf_window pool = {.dims = 2, .kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    if (w[4] % 4 == 0 && s.dim[0] == d->batch) { /* pooling behind an activation */
+        mf_shape image = {.rank = 4, .dim = {d->batch, 4, 4, 1 + w[3] % 2}};
+        x = draw_feed(d, "image", MF_F32, image, 0);
+        x = mf_g_binary(&d->b, MF_MUL, x, draw_weights(d, draw_shape1(image.dim[3])));
+        return mf_g_pool_max(&d->b, mf_g_unary(&d->b, f, 0, 0, x), &pool);
+    }
+    int64_t inner = 1 + w[2] % 6, outer = 1 + w[3] % 6;
+    x = mf_g_matmul(&d->b, x, draw_weights(d, draw_shape2(s.dim[s.rank - 1], inner)), MF_NONE, false, false, 1);
+    if (d->s->samplewise)
+        return MF_NONE;
+    uint32_t gamma = w[4] / 2 % 3 ? draw_weights(d, draw_shape1(inner)) : MF_NONE,
+             beta = w[4] / 6 % 3 ? draw_weights(d, draw_shape1(inner)) : MF_NONE;
+    uint32_t y = mf_g_batch_norm(&d->b, x, gamma, beta, 1e-3, &mean, &variance);
+    mf_g_moving_average(&d->b, mean, draw_variable(d, MF_VAR_STATISTIC, draw_shape1(inner), 0), 0.9);
+    y = mf_g_unary(&d->b, f, 0, 0, y);
+    return mf_g_matmul(&d->b, y, draw_weights(d, draw_shape2(inner, outer)), MF_NONE, false, false, 1);
+}
+
 static uint32_t draw_random(drawing *d, const uint32_t *w)
 {
     uint32_t x = pick(d, w[0]), key = d->b.next_key++;
@@ -476,6 +513,15 @@ static uint32_t draw_augment(drawing *d, const uint32_t *w)
         x = mf_g_op(&d->b, MF_OP_AUGMENT, &attr, 1, &x, 1, &type, NULL);
     }
     return x;
+}
+
+/* An input that a model in 16 bits casts first of all. */
+static uint32_t draw_narrow_feed(drawing *d, const uint32_t *w)
+{
+    if (d->s->wide)
+        return MF_NONE;
+    uint32_t x = draw_feed(d, "sensor", MF_F32, draw_shape2(d->batch, 1 + w[0] % 8), 0);
+    return mf_g_cast(&d->b, mf_g_cast(&d->b, x, w[1] % 4 ? MF_BF16 : MF_F16), MF_F32);
 }
 
 static uint32_t draw_recurrent(drawing *d, const uint32_t *w)
@@ -564,16 +610,28 @@ static uint32_t draw_probe(drawing *d, const uint32_t *w)
 }
 
 const random_rule random_rules[] = {
-    {"unary", draw_unary, 10},        {"binary", draw_binary, 12},
-    {"select", draw_select, 3},       {"with_weights", draw_with_weights, 6},
-    {"view", draw_view, 6},           {"transpose", draw_transpose, 4},
-    {"slice", draw_slice, 4},         {"concat", draw_concat, 4},
-    {"reduce", draw_reduce, 4},       {"softmax", draw_softmax, 3},
-    {"dense", draw_dense, 6},         {"product", draw_product, 3},
-    {"window", draw_window, 6},       {"norm", draw_norm, 5},
-    {"random", draw_random, 3},       {"recurrent", draw_recurrent, 2},
-    {"moved", draw_moved, 6},         {"sum", draw_sum, 4},
-    {"probe", draw_probe, 3},         {"augment", draw_augment, 1},
+    {"unary", draw_unary, 10},
+    {"binary", draw_binary, 12},
+    {"select", draw_select, 3},
+    {"with_weights", draw_with_weights, 6},
+    {"view", draw_view, 6},
+    {"transpose", draw_transpose, 4},
+    {"slice", draw_slice, 4},
+    {"concat", draw_concat, 4},
+    {"reduce", draw_reduce, 4},
+    {"softmax", draw_softmax, 3},
+    {"dense", draw_dense, 6},
+    {"product", draw_product, 3},
+    {"window", draw_window, 6},
+    {"norm", draw_norm, 5},
+    {"random", draw_random, 3},
+    {"recurrent", draw_recurrent, 2},
+    {"moved", draw_moved, 6},
+    {"sum", draw_sum, 4},
+    {"probe", draw_probe, 3},
+    {"augment", draw_augment, 1},
     {"attention", draw_attention, 5},
+    {"activated", draw_activated, 7},
+    {"narrow_feed", draw_narrow_feed, 2},
 };
 const uint32_t random_rule_count = sizeof random_rules / sizeof *random_rules;

@@ -4,15 +4,18 @@
  *     bitwise     any order that holds, any drops, in place wherever the planner does it, any alignment, and plans of
  *                 mf_plan_make under random limits: the executor's variables and outputs are the interpreter's bytes,
  *                 on the reference and on the CPU backend
- *     grouped     the same with operations joined into groups at random (graph/group.h), which are run member by member
+ *     grouped     the same with operations joined into groups (graph/group.h), at random or as the CUDA backend would, behind
+ *                 every pass that it asks for; groups are run member by member, and steps together (train/together.h)
  *     reordered   in float64, under random limits with pieces, rest and chunks as well: the same numbers to 1e-9
  *
  * MEMFIT_RANDOM_COUNT and MEMFIT_RANDOM_SEED choose how many and which. A failing seed is made smaller, draw by draw,
- * while it still fails, and printed.
+ * while it still fails, and printed. This file is long because one subject goes through all of it: interpreted, planned, grouped, run.
  */
+#include "batching.h"
 #include "random_graph.h"
 
 #include "graph/group.h"
+#include "ops/cuda/cuda_engine.h"
 #include "ops/interpret.h"
 #include "ops/reference/reference.h"
 #include "plan/fit/fit.h"
@@ -24,10 +27,15 @@
 
 enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5, GROUPED_EVERY = 3 };
 
-static mf_backend *reference, *cpu, *members; /* the last: the reference with groups */
+/* Passes of the grouping that a backend asks for. */
+enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, PASSES };
+static const char *const pass_names[PASSES] = {"late", "slopes", "sums", "pool_first", "narrow_feeds", "narrow"};
+
+/* The last ones: the reference with groups joined at random, or as the CUDA backend does; and each with steps run as one. */
+static mf_backend *reference, *cpu, *members[2], *batching[2];
 static struct {
     uint64_t plans, recomputing, ordered, pieces, chunks, in_place, not_finite, groups, repeated_groups,
-        kinds[MF_OP_COUNT];
+        kinds[MF_OP_COUNT], passes[PASSES], cuda_groups;
 } seen;
 
 /* What went wrong with a subject; empty: nothing. */
@@ -182,8 +190,8 @@ static memfit_status run_step(const subject *s, const mf_plan *plan, mf_executor
     return status;
 }
 
-static bool run_plan(const subject *s, const truth *t, mf_backend *backend, const mf_plan *plan, bool bitwise,
-                     trouble *why)
+static bool run_plan_on(const subject *s, const truth *t, mf_backend *backend, const mf_plan *plan, bool bitwise,
+                        trouble *why)
 {
     memfit_error err = {0};
     if (mf_plan_check(plan, &err) != MEMFIT_OK)
@@ -193,8 +201,8 @@ static bool run_plan(const subject *s, const truth *t, mf_backend *backend, cons
     if (posix_memalign((void **)&base, 4096, plan->arena_bytes + 4096))
         return fails(why, "no memory");
     memset(base, 0xff, plan->arena_bytes + 4096);
-    memfit_status status =
-        mf_executor_create(NULL, backend, plan, base, &(mf_executor_options){.poison = true}, &x, &err);
+    memfit_status status = mf_executor_create(NULL, backend, plan, base,
+                                              &(mf_executor_options){.poison = !backend->table->batch}, &x, &err);
     for (uint32_t v = 0; status == MEMFIT_OK && v < t->graph->variable_count; v++)
         if (mf_executor_variable(x, v) && t->graph->variables[v].tensor != MF_NONE)
             start_variable(s, t->graph, v, mf_executor_variable(x, v));
@@ -206,6 +214,19 @@ static bool run_plan(const subject *s, const truth *t, mf_backend *backend, cons
             right = fails(why, "byte %llu behind the arena was written", (unsigned long long)i);
     mf_executor_destroy(x);
     free(base);
+    return right;
+}
+
+/* On groups' backends once more, with steps run as one. */
+static bool run_plan(const subject *s, const truth *t, mf_backend *backend, const mf_plan *plan, bool bitwise,
+                     trouble *why)
+{
+    bool right = run_plan_on(s, t, backend, plan, bitwise, why);
+    for (int i = 0; i < 2 && right; i++)
+        if (backend == members[i] && !(right = run_plan_on(s, t, batching[i], plan, bitwise, why))) {
+            trouble first = *why;
+            fails(why, "together: %.400s", first.text);
+        }
     return right;
 }
 
@@ -278,10 +299,22 @@ static memfit_status assemble(mf_graph *g, const mf_flow *flow, const mf_sequenc
 static bool takes_all(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     (void)ctx;
-    for (uint32_t i = 0; i < count && graph->op_count % 2; i++) /* every other graph: attention on its own */
-        if (graph->ops[ops[i]].kind == MF_OP_ATTENTION || graph->ops[ops[i]].kind == MF_OP_ATTENTION_GRAD)
+    for (uint32_t i = 0; i < count; i++) { /* every other graph: attention on its own; of three one: products */
+        mf_op_kind kind = graph->ops[ops[i]].kind;
+        if ((graph->op_count % 2 && (kind == MF_OP_ATTENTION || kind == MF_OP_ATTENTION_GRAD)) ||
+            (graph->op_count % 3 == 0 && (kind == MF_OP_MATMUL || kind == MF_OP_CONV)))
             return false;
+    }
     return count <= 2 + (graph->op_count + ops[0]) % 5;
+}
+
+static bool takes_none(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    (void)graph;
+    (void)ops;
+    (void)count;
+    return false;
 }
 
 /* In double, where its other order of sums makes no difference that the comparison sees. */
@@ -417,19 +450,58 @@ static bool limited_plan(const subject *s, const truth *t, mf_backend *backend, 
     return right;
 }
 
+/* One pass by itself: does it change this graph? */
+static bool pass_changes(const subject *s, uint32_t pass, memfit_error *err)
+{
+    mf_group_taker only = {.takes = pass == SLOPES ? members[1]->groups.takes : takes_none,
+                           .late_updates = pass == LATE,
+                           .slopes = pass == SLOPES,
+                           .whole_sums = pass == SUMS,
+                           .pools_first = pass == POOLS,
+                           .narrow_feeds = pass == FEEDS,
+                           .narrow_losses = pass == LOSSES};
+    mf_graph *g[2] = {0};
+    bool changed = false;
+    for (int i = 0; i < 2; i++) {
+        if (make((void *)s, NULL, s->mode, s->batch, false, &g[i], err) != MEMFIT_OK)
+            break;
+        mf_group_taker plain = {.takes = only.takes};
+        mf_graph_group(g[i], i ? &only : &plain, err);
+    }
+    if (g[1]) {
+        changed = g[0]->op_count != g[1]->op_count || g[0]->tensor_count != g[1]->tensor_count;
+        for (uint32_t i = 0; i < g[0]->op_count && !changed; i++) {
+            const mf_op *a = &g[0]->ops[i], *b = &g[1]->ops[i];
+            changed = a->kind != b->kind || a->in_count != b->in_count ||
+                      memcmp(a->in, b->in, a->in_count * sizeof *a->in) != 0 ||
+                      memcmp(a->out, b->out, a->out_count * sizeof *a->out) != 0;
+        }
+    }
+    mf_graph_destroy(g[0]);
+    mf_graph_destroy(g[1]);
+    return changed;
+}
+
 /* Plans of the graph with groups against the one without. */
 static bool grouped_plans(const subject *s, const truth *t, random_state *r, trouble *why)
 {
     memfit_error err = {0};
     mf_graph *g = NULL;
+    uint32_t way = s->seed / GROUPED_EVERY % 2;
+    for (uint32_t i = 0; i < PASSES; i++)
+        seen.passes[i] += pass_changes(s, i, &err);
     memfit_status status = make((void *)s, NULL, s->mode, s->batch, false, &g, &err);
     if (status == MEMFIT_OK)
-        status = mf_graph_group(g, &members->groups, &err);
+        status = mf_graph_group(g, &members[way]->groups, &err);
+    if (status == MEMFIT_OK)
+        status = mf_graph_check(g, &err);
     bool right = status == MEMFIT_OK || fails(why, "grouping: %s", err.message);
+    for (uint32_t i = 0; right && way == 1 && i < g->op_count; i++)
+        seen.cuda_groups += g->ops[i].kind == MF_OP_GROUP;
     for (int i = 0; i < 2 && right; i++)
-        right = random_plan(s, t, g, members, r, why);
+        right = random_plan(s, t, g, members[way], r, why);
     mf_graph_destroy(g);
-    return right && ((s->mode == MF_MODE_PREDICT && !s->samplewise) || limited_plan(s, t, members, r, why));
+    return right && ((s->mode == MF_MODE_PREDICT && !s->samplewise) || limited_plan(s, t, members[way], r, why));
 }
 
 /* ---- one subject ------------------------------------------------------------------------------------------ */
@@ -514,6 +586,11 @@ static void random_graphs_run_as_they_are(void **state)
            (unsigned long long)seen.recomputing, (unsigned long long)seen.pieces, (unsigned long long)seen.chunks,
            (unsigned long long)seen.in_place, (unsigned long long)seen.not_finite, (unsigned long long)seen.groups,
            (unsigned long long)seen.repeated_groups);
+    printf("%llu groups as the CUDA backend takes them; %llu kernels together; graphs changed by",
+           (unsigned long long)seen.cuda_groups, (unsigned long long)batched_kernels);
+    for (uint32_t i = 0; i < PASSES; i++)
+        printf(" %s %llu", pass_names[i], (unsigned long long)seen.passes[i]);
+    printf("\n");
     if (count || seed)
         return;
     /* an assumed layer is planned and never run: no backend has it */
@@ -527,6 +604,39 @@ static void random_graphs_run_as_they_are(void **state)
     assert_true(seen.not_finite < n / 50);
     assert_true(seen.groups > n / 3);
     assert_true(seen.repeated_groups > n / 20);
+    assert_true(seen.cuda_groups > n / 50);
+    assert_true(batched_kernels > n / 10);
+    for (uint32_t i = 0; i < PASSES; i++)
+        if (seen.passes[i] < n / 1000)
+            fail_msg("%s changed %llu graphs only", pass_names[i], (unsigned long long)seen.passes[i]);
+}
+
+static void no_engine_destroy(cuda_engine *engine)
+{
+    (void)engine;
+}
+
+/* The backends with groups. Of the CUDA backend what it takes, over an engine that has no card. */
+static bool create_grouping(memfit_error *err)
+{
+    static const cuda_engine_table table = {.destroy = no_engine_destroy};
+    static cuda_engine engine = {.table = &table, .block = 256};
+    mf_backend *cuda = NULL;
+    if (mf_cuda_create_on(NULL, &engine, &cuda, err) != MEMFIT_OK)
+        return false;
+    mf_group_taker takers[2] = {cuda->groups, cuda->groups};
+    cuda->table->destroy(cuda);
+    takers[0].takes = takes_all;
+    takers[0].whole = NULL;
+    for (int i = 0; i < 2; i++) {
+        mf_backend *inner = NULL;
+        takers[i].attends = attends_wide;
+        if (mf_reference_create(NULL, &inner, err) != MEMFIT_OK ||
+            mf_members_create(NULL, inner, &takers[i], &members[i], err) != MEMFIT_OK ||
+            batching_create(members[i], &batching[i], err) != MEMFIT_OK)
+            return false;
+    }
+    return true;
 }
 
 int main(void)
@@ -534,20 +644,20 @@ int main(void)
     memfit_error err = {0};
     if (mf_reference_create(NULL, &reference, &err) != MEMFIT_OK)
         return 1;
-    mf_backend *inner = NULL;
-    if (mf_reference_create(NULL, &inner, &err) != MEMFIT_OK ||
-        mf_members_create(
-            NULL, inner,
-            &(mf_group_taker){.takes = takes_all, .narrow_losses = true, .attends = attends_wide, .pools_first = true},
-            &members, &err) != MEMFIT_OK)
+    if (!create_grouping(&err)) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
+    }
     if (mf_cpu_create(NULL, 1, &cpu, &err) != MEMFIT_OK)
         cpu = NULL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs_run_as_they_are)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (cpu)
         cpu->table->destroy(cpu);
-    members->table->destroy(members);
+    for (int i = 0; i < 2; i++) {
+        batching[i]->table->destroy(batching[i]);
+        members[i]->table->destroy(members[i]);
+    }
     reference->table->destroy(reference);
     return failed;
 }

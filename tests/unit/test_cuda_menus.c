@@ -1,6 +1,8 @@
 /* test_cuda_menus.c: which of cuDNN's engines a convolution's menu has, in what order, and how quick they are said to be. */
 #include "test.h"
 
+#include "model/model.h"
+#include "model/lower/model_graphs.h"
 #include "ops/cuda/convolutions.h"
 
 #include <string.h>
@@ -149,6 +151,56 @@ static void a_bias_with_few_channels_comes_apart(void **state)
     }
 }
 
+static void no_engine_destroy(cuda_engine *engine)
+{
+    (void)engine;
+}
+
+/* The least that planning finds for a step by the CUDA backend's own costs, without a card. */
+static uint64_t least_bytes(const mf_backend *cuda, mf_model *model, bool late)
+{
+    memfit_error err = {0};
+    mf_model_graphs graphs = {.model = model, .options = {.input_dtype = MF_DTYPE_COUNT}};
+    mf_graph_source source;
+    mf_cost_source cost;
+    mf_plan_options o;
+    mf_plan *plan = NULL;
+    mf_model_graph_source(&graphs, &source);
+    mf_backend_cost_source((mf_backend *)cuda, &cost);
+    cost.groups.late_updates = late;
+    mf_plan_options_default(&o);
+    o.batch = 2;
+    o.pieces = o.chunks = 1;
+    o.with_validation = o.with_prediction = false;
+    o.limit_bytes = 1;
+    o.least_workspace = true;
+    assert_int_equal(mf_plan_make(NULL, &source, &o, &cost, &plan, &err), MEMFIT_DOES_NOT_FIT);
+    return err.requested_bytes;
+}
+
+/* Updates wait for each other at the price of gradients that live longer: not where a limit leaves nothing else. */
+static void the_least_plan_lets_no_update_wait(void **state)
+{
+    (void)state;
+    static const cuda_engine_table table = {.destroy = no_engine_destroy};
+    static cuda_engine engine = {.table = &table, .block = 256};
+    const char *const names[] = {"mobilenet", "unet", "vit"};
+    memfit_error err = {0};
+    mf_backend *cuda = NULL;
+    assert_ok(mf_cuda_create_on(NULL, &engine, &cuda, &err), err);
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        mf_model *model = NULL;
+        snprintf(path, sizeof path, "%s/tests/fixtures/cuda/small/%s.keras", getenv("MEMFIT_SOURCE"), names[i]);
+        assert_ok(mf_model_load_flags(NULL, path, MF_LOAD_VERIFY_QUICK, &model, &err), err);
+        uint64_t waiting = least_bytes(cuda, model, true), at_once = least_bytes(cuda, model, false);
+        print_message("%s: %llu, %llu\n", names[i], (unsigned long long)waiting, (unsigned long long)at_once);
+        assert_int_equal(waiting, at_once);
+        mf_model_destroy(model);
+    }
+    cuda->table->destroy(cuda);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +209,7 @@ int main(void)
         cmocka_unit_test(menus_have_the_first_and_the_smallest),
         cmocka_unit_test(the_last_resort_is_one),
         cmocka_unit_test(a_bias_with_few_channels_comes_apart),
+        cmocka_unit_test(the_least_plan_lets_no_update_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

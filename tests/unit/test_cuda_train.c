@@ -8,6 +8,7 @@
 
 #include "fakes/fake_cuda_load.h"
 #include "memfit/model.h"
+#include "memfit/plan.h"
 #include "memfit/train.h"
 
 #include <ftw.h>
@@ -260,15 +261,73 @@ static void tuning_tells_and_stops(void **state)
     driver_holds_nothing(get_state);
 }
 
+static memfit_plan_summary plan_within(const char *path, const char *memory)
+{
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
+    memfit_plan_summary s = MEMFIT_PLAN_SUMMARY;
+    memfit_plan *plan = NULL;
+    memfit_error err = {0};
+    o.batch = o.samples = 64;
+    o.device = "cuda";
+    o.memory = memory;
+    o.runtime = "memfit";
+    o.quick = true;
+    assert_ok(memfit_plan_create(path, &o, &plan, &err), err);
+    assert_ok(memfit_plan_get_summary(plan, &s, &err), err);
+    memfit_plan_destroy(plan);
+    driver_holds_nothing(get_state);
+    return s;
+}
+
+/* What memfit plan says of this machine's card is what memfit train then does: the same bytes in the arena where there is room;
+ * under a limit what is admitted runs, in as many pieces, recomputing as much. */
+static void training_follows_the_plan(void **state)
+{
+    (void)state;
+    if (!has_compiler)
+        skip();
+    char path[512], memory[32];
+    snprintf(path, sizeof path, "%s/tests/fixtures/cuda/small/s9.keras", getenv("MEMFIT_SOURCE"));
+    fail_call(NULL, 0, 0, false);
+    memfit_plan_summary free_of_limits = plan_within(path, NULL);
+    assert_true(free_of_limits.fits && free_of_limits.pieces == 1 && !free_of_limits.recomputed_ops);
+    assert_true(free_of_limits.fixed_bytes > UINT64_C(64) << 20); /* the context, and what kernels take */
+    const unsigned percents[] = {0, 80, 60, 40, 1};
+    for (unsigned i = 0; i < 5; i++) {
+        memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+        memfit_train_result r = MEMFIT_TRAIN_RESULT;
+        memfit_error err = {0};
+        uint64_t limit = free_of_limits.fixed_bytes + free_of_limits.arena_bytes * percents[i] / 100;
+        snprintf(memory, sizeof memory, "%llu", (unsigned long long)limit);
+        memfit_plan_summary s = percents[i] ? plan_within(path, memory) : free_of_limits;
+        o.model = path;
+        o.data = "synthetic:64";
+        o.batch = 64;
+        o.steps = 1;
+        o.device = "cuda";
+        o.memory_bytes = percents[i] ? limit : 0;
+        memfit_status status = memfit_train(&o, &r, &err);
+        if (!s.fits) {
+            assert_int_equal(status, MEMFIT_DOES_NOT_FIT);
+            continue;
+        }
+        assert_ok(status, err);
+        assert_int_equal(r.pieces, s.pieces);
+        assert_int_equal(r.recomputed_ops, s.recomputed_ops);
+        assert_true(r.arena_bytes <=
+                    s.arena_bytes); /* a validation, which this one has not, may take more than a piece */
+        assert_true(s.pieces > 1 || r.arena_bytes == s.arena_bytes);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3)
         return lose_at(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_call_may_be_refused),
-        cmocka_unit_test(any_call_may_lose_the_context),
-        cmocka_unit_test(a_stop_is_heard_at_any_time),
-        cmocka_unit_test(tuning_tells_and_stops),
+        cmocka_unit_test(any_call_may_be_refused),     cmocka_unit_test(any_call_may_lose_the_context),
+        cmocka_unit_test(a_stop_is_heard_at_any_time), cmocka_unit_test(tuning_tells_and_stops),
+        cmocka_unit_test(training_follows_the_plan),
     };
     return cmocka_run_group_tests(tests, load_fake, remove_folder);
 }

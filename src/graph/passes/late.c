@@ -5,7 +5,8 @@
  *
  * An update stands where its gradient is final, which frees the gradient's bytes at once. On a card a launch takes as long as
  * updating a small tensor: here updates are held back until their gradients have MOST_HELD bytes, or until an operation wants what
- * one of them touches. That much a plan may take more, where gradients are large and everything else is small.
+ * one of them touches. That much a plan may take more, where gradients are large and everything else is small: under a limit that
+ * leaves nothing else training plans once more without (mf_plan_options.least_workspace).
  */
 #include "graph/passes/late.h"
 

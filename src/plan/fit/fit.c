@@ -193,9 +193,11 @@ static memfit_status entry_make(mf_fitter *fitter, mf_mode mode, int64_t batch, 
         chunks > 1
             ? source->make_chunked(source->ctx, fitter->host, mode, batch, accumulate, chunks, &entry->graph, err)
             : source->make(source->ctx, fitter->host, mode, batch, accumulate, &entry->graph, err);
-    const mf_group_taker *groups = fitter->cost ? &fitter->cost->groups : NULL;
-    if (status == MEMFIT_OK && groups && (groups->takes || groups->attends || groups->narrow_feeds))
-        status = mf_graph_group(entry->graph, &fitter->cost->groups, err);
+    mf_group_taker groups = fitter->cost ? fitter->cost->groups : (mf_group_taker){0};
+    if (fitter->options.least_workspace)
+        groups.late_updates = false;
+    if (status == MEMFIT_OK && (groups.takes || groups.attends || groups.narrow_feeds))
+        status = mf_graph_group(entry->graph, &groups, err);
     if (status == MEMFIT_OK)
         status = mf_fit_orders_make(fitter, entry, err);
     if (status == MEMFIT_OK) {
