@@ -2,7 +2,8 @@
 """Checks the house of docs/design.md: which folder of src/ may include which, and which may use an outside library.
 
 Also: no two files share a name, no file passes 1,200 lines, public headers include only public headers. A file of code (C, CUDA,
-Python, JavaScript, shell) with more than 600 lines says in its head that it is long because ...
+Python, JavaScript, shell) with more than 600 lines says in its head that it is long because ... OpenMP is optional: only
+oneDNN's adapter may include it unconditionally.
 """
 import collections
 import pathlib
@@ -81,6 +82,8 @@ for path in sorted(list(root.glob("src/**/*.[ch]")) + list(root.glob("include/**
             bad.append(f'{rel}: write "{layer}/{inc}", the path from src/')
         elif top not in allowed:
             bad.append(f"{rel}: {layer} may not include {inc}")
+    if "<omp.h>" in text and not str(rel).startswith("src/ops/cpu/dnn/") and "#ifdef _OPENMP\n#include <omp.h>" not in text:
+        bad.append(f"{rel}: <omp.h> only under #ifdef _OPENMP; the wheel is built without it")
     for inc in re.findall(r"#include\s+<([^>]+)>", text):
         for header, places in ADAPTERS.items():
             if inc.startswith(header) and not any(str(rel).startswith(place) for place in places):
