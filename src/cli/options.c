@@ -340,6 +340,11 @@ static int guard_files(const parser *p)
         if (!path || o->file == CLI_NO_FILE || is_word(o, path) || count == MOST_FILES)
             continue;
         cli_option_name(o, names[count], NAME);
+        if (o->file == CLI_OUTPUT && strcmp(path, "-") == 0)
+            return cli_usage_error(p->command,
+                                   "%s -: it writes a file, and standard output belongs to the %s\n"
+                                   "give the file's name (./- for one that is called so)",
+                                   names[count], p->command->bit == CLI_RUN ? "program" : "answer");
         files[count] = (mf_named_file){names[count], path, o->file == CLI_OUTPUT, o->kind, o->replaces};
         count++;
     }

@@ -5,17 +5,19 @@
  * One write appends an event, so it is in the file when the call returns, and a killed process loses nothing. We open
  * the file for each event, because programs close descriptors that are not theirs, and the number may then be another
  * file's. That costs some microseconds beside the driver's 60. A normal end of the process closes the trace (count and
- * checksum in its header).
+ * checksum in its header), and says when that was. Of a process that was killed the next one to begin a trace says it.
  */
 #include "govern/preload.h"
 #include "trace/trace.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,11 +77,56 @@ static mf_trace_header header_of(const file *f, bool closed)
     return h;
 }
 
+/* To the trace of a process that has ended without a word: it ended before `now_us`. */
+static void end_other(const char *path, uint64_t now_us)
+{
+    mf_trace_header h;
+    memfit_event last;
+    struct stat s;
+    int fd = open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size > (off_t)sizeof h && s.st_size % MF_TRACE_CELL == 0 &&
+        pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h && memcmp(h.magic, MF_TRACE_MAGIC, sizeof h.magic) == 0 &&
+        !h.closed && h.cells_at == sizeof h && now_us > h.unix_time_us && mf_share_gone((pid_t)h.process) &&
+        pread(fd, &last, sizeof last, s.st_size - MF_TRACE_CELL) == (ssize_t)sizeof last && last.op != MF_TRACE_END) {
+        last = (memfit_event){.time_ns = (now_us - h.unix_time_us) * 1000, .op = MF_TRACE_END};
+        if (write(fd, &last, sizeof last) != (ssize_t)sizeof last && ftruncate(fd, s.st_size)) {
+            /* a reader passes over half a cell at the end */
+        }
+    }
+    close(fd);
+}
+
+/* What a process held that was killed is free by now: BASE.PID.CARD of this card. */
+static void end_others(const file *f, unsigned card)
+{
+    char folder[sizeof f->path], path[sizeof f->path];
+    const char *slash = strrchr(base, '/'), *name = slash ? slash + 1 : base;
+    const int length = slash ? (int)(slash - base + 1) : 0;
+    const size_t n = strlen(name);
+    snprintf(folder, sizeof folder, "%.*s.", length, base);
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char *end;
+        if (strncmp(e->d_name, name, n) != 0 || e->d_name[n] != '.' || e->d_name[n + 1] < '0' || e->d_name[n + 1] > '9')
+            continue;
+        if (strtoul(e->d_name + n + 1, &end, 10) == (unsigned long)getpid() || *end != '.' ||
+            strtoul(end + 1, &end, 10) != card || *end)
+            continue;
+        if (snprintf(path, sizeof path, "%.*s%s", length, base, e->d_name) < (int)sizeof path)
+            end_other(path, f->unix_us);
+    }
+    if (d)
+        closedir(d);
+}
+
 static bool begin(file *f, unsigned card)
 {
     f->begin_ns = clock_ns(CLOCK_MONOTONIC);
     f->unix_us = clock_ns(CLOCK_REALTIME) / 1000;
     snprintf(f->path, sizeof f->path, "%s.%ld.%u", base, (long)getpid(), card);
+    end_others(f, card);
     mf_trace_header h = header_of(f, false);
     int fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     bool good = fd >= 0 && write(fd, &h, sizeof h) == (ssize_t)sizeof h;
@@ -256,6 +303,10 @@ __attribute__((destructor)) static void end(void)
     for (int c = 0; base && c < MF_SHARE_CARDS; c++) {
         file *f = &files[c];
         if (!f->path[0] || f->failed)
+            continue;
+        memfit_event last = {.time_ns = clock_ns(CLOCK_MONOTONIC) - f->begin_ns, .op = MF_TRACE_END};
+        append(f, &last, sizeof last);
+        if (f->failed)
             continue;
         mf_trace_header h = header_of(f, true);
         int fd = open(f->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);

@@ -115,6 +115,11 @@ static unsigned sweep(mf_share *share, bool thoroughly)
     return count;
 }
 
+bool mf_share_gone(pid_t pid)
+{
+    return (kill(pid, 0) != 0 && errno == ESRCH) || start_of(pid) == 0;
+}
+
 unsigned mf_share_sweep(mf_share *share)
 {
     return sweep(share, true);

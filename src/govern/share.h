@@ -111,6 +111,8 @@ uint64_t mf_share_in_use(const mf_share *share, unsigned card);
 uint64_t mf_share_own(const mf_share *share, unsigned card);
 /* Clears the slots of the dead; returns how many there were. */
 unsigned mf_share_sweep(mf_share *share);
+/* There is no such process, or it is a zombie. */
+bool mf_share_gone(pid_t pid);
 /* The same, cheaply: zombies and numbers that were given again only now and then. */
 void mf_share_tidy(mf_share *share);
 /* True while any process or job in it lives. */

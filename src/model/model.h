@@ -40,10 +40,10 @@ typedef struct mf_layer {
     const mf_json *config;       /* may be NULL */
     const mf_json *build_config; /* may be NULL */
     bool is_operation;           /* a node that is no layer: x + y */
-    bool trainable;              /* own flag and its parents' */
-    const char *dtype_policy;    /* "float32", "mixed_float16", ...; never NULL */
-    const char *unsupported;     /* why this layer cannot be understood (Lambda, custom class), or NULL */
-    mf_model *inner;             /* nested Sequential or Functional, also the one inside a wrapper (TimeDistributed) */
+    bool trainable; /* own flag, in a model that is not frozen; a model's or wrapper's does not count inside it */
+    const char *dtype_policy; /* "float32", "mixed_float16", ...; never NULL */
+    const char *unsupported;  /* why this layer cannot be understood (Lambda, custom class), or NULL */
+    mf_model *inner;          /* nested Sequential or Functional, also the one inside a wrapper (TimeDistributed) */
     mf_call *calls;
     uint32_t call_count;
     mf_stored *stored;
@@ -92,6 +92,7 @@ struct mf_model {
                                    since the last change, scale), then those of `optimizer` once more; NULL otherwise */
     uint32_t outer_optimizer_count;
     const char *dtype_policy; /* of the model itself */
+    bool frozen;              /* the outermost, a functional one, says that nothing of it is trained */
     const mf_json *root;      /* the whole configuration object; NULL for nested models */
     struct mf_hdf5 *hdf5;     /* the file the stored arrays lie in, or NULL */
     bool borrowed;            /* the mapping belongs to somebody else */

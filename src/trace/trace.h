@@ -20,6 +20,7 @@
 enum {
     MF_TRACE_VERSION = 2, /* 1 had neither ring nor blocks, and no flag for closed: cells == 0 was not closed */
     MF_TRACE_CELL = 32,
+    MF_TRACE_END = 252,         /* op of a cell: the process ended at `time_ns`, and all it held was free */
     MF_TRACE_BLOCK = 253,       /* op of a cell that says where the events behind it come from */
     MF_TRACE_NAME = 255,        /* op of a name cell */
     MF_TRACE_STILL_THERE = 254, /* importers: `id` is alive at the end, whether or not its allocation was seen */
@@ -153,6 +154,7 @@ struct memfit_trace {
     memfit_trace_info info;
     memfit_event *events;
     const char **names;
+    uint64_t ended_ns; /* when the process ended; 0: not said */
 };
 
 /* What to do with events that contradict each other. */

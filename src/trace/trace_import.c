@@ -208,6 +208,10 @@ static memfit_status collect_events(mf_trace_builder *b, cells *c, const uint32_
             i += n - 1; /* past the end for a name that is cut: the loop ends */
             continue;
         }
+        if (e.op == MF_TRACE_END) {
+            b->trace->ended_ns = b->trace->ended_ns ? b->trace->ended_ns : e.time_ns;
+            continue;
+        }
         memfit_status status =
             e.op == MF_TRACE_BLOCK ? open_block(c, &e, i, &k, err) : add_event(b, &e, numbers, most, i, err);
         if (status)

@@ -19,12 +19,18 @@ typedef struct one_file {
     uint64_t began_us; /* 0: not said */
 } one_file;
 
+/* What a file gave to the whole: events from .. to, of `buffers` buffers; when its process ended. */
+typedef struct part {
+    uint64_t from, to, buffers, ended_ns;
+} part;
+
 typedef struct files {
     mf_arena arena;
     const char *folder;
     const char *run; /* only RUN.PID.CARD; NULL: every trace */
     bool by_order;   /* processes have numbers from 1, not their own */
     one_file list[MF_TRACE_MOST_MERGED];
+    part parts[MF_TRACE_MOST_MERGED];
     uint32_t count, left_out;
 } files;
 
@@ -153,7 +159,50 @@ static void label_of(const files *f, uint32_t i, char *label, size_t bytes)
         snprintf(label, bytes, "%.*s", stem_length(name), name);
 }
 
-static memfit_status merge_files(const files *f, const memfit_host *host, mf_trace_builder *b, memfit_error *err)
+/* A process that has ended holds nothing, whatever it did not give back by itself. */
+static memfit_status close_part(mf_trace_builder *b, const part *p, memfit_error *err)
+{
+    const uint64_t number = UINT64_C(0xffff) << 48;
+    bool *freed = mf_host_zalloc(b->trace->arena.host, p->buffers + 1);
+    memfit_status status = freed ? MEMFIT_OK : mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to merge traces");
+    for (uint64_t i = p->from; !status && i < p->to; i++)
+        if (b->trace->events[i].op == MEMFIT_EVENT_FREE)
+            freed[b->trace->events[i].id & ~number] = true;
+    for (uint64_t i = p->from; !status && i < p->to; i++) {
+        memfit_event e = b->trace->events[i]; /* adding moves them */
+        if (e.op != MEMFIT_EVENT_ALLOC || freed[e.id & ~number])
+            continue;
+        e.op = MEMFIT_EVENT_FREE;
+        e.time_ns = p->ended_ns;
+        status = mf_trace_builder_add(b, &e, i, err);
+    }
+    mf_host_free(b->trace->arena.host, freed, p->buffers + 1);
+    return status;
+}
+
+/* The last to end keep what they held, as a single process does: that is what a report calls held at the end. */
+static memfit_status close_parts(const files *f, mf_trace_builder *b, memfit_error *err)
+{
+    uint64_t last = 0, count = b->trace->info.events;
+    for (uint64_t i = 0; i < count; i++)
+        last = b->trace->events[i].time_ns > last ? b->trace->events[i].time_ns : last;
+    memfit_status status = MEMFIT_OK;
+    for (uint32_t i = 0; !status && i < f->count; i++)
+        if (f->parts[i].ended_ns && f->parts[i].ended_ns < last)
+            status = close_part(b, &f->parts[i], err);
+    return status;
+}
+
+/* When its process ended, as the whole counts time: not before its last event, whatever the clocks say. */
+static uint64_t end_of(const memfit_trace *t, uint64_t offset_ns)
+{
+    uint64_t end = t->ended_ns, count = t->info.events;
+    if (end && count && t->events[count - 1].time_ns > end)
+        end = t->events[count - 1].time_ns;
+    return end ? end + offset_ns : 0;
+}
+
+static memfit_status merge_files(files *f, const memfit_host *host, mf_trace_builder *b, memfit_error *err)
 {
     uint64_t first = UINT64_MAX;
     for (uint32_t i = 0; i < f->count; i++)
@@ -166,11 +215,15 @@ static memfit_status merge_files(const files *f, const memfit_host *host, mf_tra
         uint64_t us = f->list[i].began_us;
         label_of(f, i, label, sizeof label);
         status = memfit_trace_load(f->list[i].path, host, &one, err);
-        if (!status)
-            status = merge_one(b, one, label, i, us ? (us - first) * 1000 : 0, &steps, err);
+        if (!status) {
+            uint64_t offset_ns = us ? (us - first) * 1000 : 0;
+            f->parts[i] = (part){b->trace->info.events, 0, one->info.buffers, end_of(one, offset_ns)};
+            status = merge_one(b, one, label, i, offset_ns, &steps, err);
+            f->parts[i].to = b->trace->info.events;
+        }
         memfit_trace_destroy(one);
     }
-    return status;
+    return status ? status : close_parts(f, b, err);
 }
 
 static memfit_status nothing_there(const files *f, memfit_error *err)

@@ -28,6 +28,7 @@ struct mf_events {
     FILE *csv, *board[2];
     char path[3][512];
     bool header;
+    int failed[2]; /* why the first record of TensorBoard's files is not in them; 0: it is */
     uint32_t table[256];
     char buffer[3][BUFFER_BYTES];
 };
@@ -119,7 +120,7 @@ static void write_scalar(const mf_events *e, FILE *f, int64_t step, const char *
     write_record(e, f, out, n + m);
 }
 
-static void write_version(const mf_events *e, FILE *f)
+static bool write_version(const mf_events *e, FILE *f)
 {
     unsigned char out[64];
     size_t n = put_time(out);
@@ -128,11 +129,11 @@ static void write_version(const mf_events *e, FILE *f)
     out[n++] = sizeof version - 1;
     memcpy(out + n, version, sizeof version - 1);
     write_record(e, f, out, n + sizeof version - 1);
-    fflush(f);
+    return fflush(f) == 0;
 }
 
 /* From here on everything of step `step` and later is said anew. */
-static void write_restart(const mf_events *e, FILE *f, int64_t step)
+static bool write_restart(const mf_events *e, FILE *f, int64_t step)
 {
     static const unsigned char start[] = {7 << 3 | 2, 2, 1 << 3, 1};
     unsigned char out[64];
@@ -141,7 +142,7 @@ static void write_restart(const mf_events *e, FILE *f, int64_t step)
     n += put_varint(out + n, (uint64_t)step);
     memcpy(out + n, start, sizeof start);
     write_record(e, f, out, n + sizeof start);
-    fflush(f);
+    return fflush(f) == 0;
 }
 
 static memfit_status open_board(mf_events *e, const char *folder, int64_t resumed, memfit_error *err)
@@ -165,10 +166,10 @@ static memfit_status open_board(mf_events *e, const char *folder, int64_t resume
         snprintf(e->path[1 + i], sizeof e->path[0], "%s/events.out.tfevents.%lld.%.32s.%d.%d.v2", path,
                  (long long)mf_os_unix_time(), host, (int)mf_os_process_id(), i);
         status = open_log(e, &e->board[i], 1 + i, "wb", err);
-        if (status == MEMFIT_OK)
-            write_version(e, e->board[i]);
-        if (status == MEMFIT_OK && resumed >= 0 && resumed < INT64_MAX)
-            write_restart(e, e->board[i], resumed);
+        bool resumes = resumed >= 0 && resumed < INT64_MAX;
+        if (status == MEMFIT_OK &&
+            (!write_version(e, e->board[i]) || (resumes && !write_restart(e, e->board[i], resumed))))
+            e->failed[i] = errno ? errno : EIO; /* said with the first epoch: training goes on */
     }
     return status;
 }
@@ -302,6 +303,9 @@ memfit_status mf_events_epoch(mf_events *e, const memfit_train_event *v, memfit_
         if (fflush(e->csv) != 0)
             return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", e->path[0], strerror(errno));
     }
+    for (int i = 0; i < 2; i++)
+        if (e->failed[i])
+            return mf_fail(err, MEMFIT_IO, "cannot write %s: %s", e->path[1 + i], strerror(e->failed[i]));
     for (int i = 0; i < 2 && e->board[0]; i++) {
         if (i == 1 && !v->validated)
             break;

@@ -201,6 +201,11 @@ if mount -t tmpfs -o size=$(($(stat -c %s kept.keras) / 4096 * 4 + 12))k tmpfs "
     expect 1 "No space left" train good.npz --epochs 2 --tensorboard "$disk/board" --out other.keras
     [ -s other.keras ] || fail "full disk for TensorBoard: --out was not written"
     rm -f other.keras
+    # One page is free: the epochs' file has room, the validation's has none for its first record.
+    rm -rf "$disk"/*; cat /dev/zero >"$disk/rest" 2>/dev/null; truncate -s -4096 "$disk/rest"
+    expect 1 "validation/.*No space left" train good.npz --epochs 2 --tensorboard "$disk/board" --out other.keras
+    [ -s other.keras ] || fail "a page for TensorBoard: --out was not written"
+    rm -rf other.keras "$disk/board"; cat /dev/zero >>"$disk/rest" 2>/dev/null
     # A trace's ring has its room before the first step: a run that could not be told about does not begin.
     expect 1 "run.trace: cannot be written: No space left" train good.npz --epochs 300 --trace "$disk/run.trace" --out other.keras
     [ -e other.keras ] && fail "full disk for a trace: the run went on without it"

@@ -71,6 +71,22 @@ os.kill(os.getpid(), 9)"' >out 2>err
     [ "$(ls tr.* | wc -l)" = 2 ] || fail "two processes, traces: $(ls tr.*)"
     for t in tr.*; do "$MEMFIT" replay --json "$t" >out || fail "$t is not read"; key events out; done >sums
     [ "$(sort -n sums | tr '\n' ' ')" = "11 56 " ] || fail "two traces: $(cat sums)" # 10 and the context; 55 and the context
+    # One program after the other, ended or killed: what one held is free when the next begins.
+    cat >two.py <<'P'
+import ctypes, os, sys
+cu = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64()
+assert cu.cuInit(0) == 0 and cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(2 << 30)) == 0
+if len(sys.argv) > 1: os.kill(os.getpid(), 9)
+P
+    for first in "two.py" "two.py killed"; do
+        rm tr.*; governed -q --trace tr -- sh -c "python3 $first; python3 two.py" 2>err || fail "one after the other: exit $? $(cat err)"
+        "$MEMFIT" report tr --json >out || fail "one after the other: report: exit $?"
+        holds out "j['peak_live_bytes'] == (2 << 30) + (576 << 20)" || fail "one after the other ($first): $(cat out)"
+    done
+    # Side by side they add up, although the first is long silent before it ends.
+    sed 's/^if.*/import time; time.sleep(1.5 if len(sys.argv) > 1 else 0)/' two.py >side.py
+    rm tr.*; governed -q --trace tr -- sh -c 'python3 side.py first & sleep 0.7; python3 side.py; wait' || fail "side by side: exit $?"
+    "$MEMFIT" report tr --json >out && holds out "j['peak_live_bytes'] == 2 * ((2 << 30) + (576 << 20))" || fail "side by side: $(cat out)"
     # Stacks: by frame pointers where there is no unwinder, who called whom, in the words of its functions.
     cat >calls.c <<'P'
 #include <dlfcn.h>

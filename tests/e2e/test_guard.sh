@@ -46,6 +46,20 @@ refused "matches it" train mine/model.keras --data mine/data.npz --validation-da
 refused "matches it" train mine/model.keras --data 'mine/[o]ther*' --log-csv mine/other.keras --force
 train="train mine/model.keras --data mine/data.npz --steps 1"
 
+# ---- "-" is no output ----
+for option in --out --checkpoint --trace --log-csv --html --dump-graph --tensorboard --cache; do
+    refused "$option -: it writes a file" $train $option -
+    refused "belongs to the answer" $train $option=- --force
+done
+for option in --save --html --dump-graph; do refused "$option -: it writes a file" plan mine/model.keras $option -; done
+for command in evaluate predict; do refused "--out -: it" $command mine/model.keras --data mine/data.npz --out -; done
+for option in --html --perfetto --memory-viz --tensorboard --flame; do refused "$option -: it" report mine/notes.txt $option -; done
+for option in --report --trace; do refused "belongs to the program" run $option - -- touch mine/ran; done
+for option in --save --card-file; do refused "$option -: it" doctor $option -; done
+refused "--out -: it" pack mine/table.csv --out -
+done_with $train --log-csv ./-
+rm ./-
+
 # ---- an output is an input of the run ----
 for option in --out --checkpoint --trace --log-csv --html --dump-graph; do
     for file in mine/data.npz ./mine/../mine/data.npz "$dir/mine/data.npz" link.npz hard.npz; do

@@ -1,6 +1,6 @@
 /*
  * test_lower_layers.c: one small model for every layer class and option (tools/make_layer_fixtures.py): Keras's shapes
- * and parameter counts, and sound graphs in every mode, in pieces and in mixed precision.
+ * and parameter counts, and sound graphs in every mode, in pieces and in mixed precision; and what is trained where models and layers are frozen.
  */
 #include "lower_fixture.h"
 
@@ -78,8 +78,66 @@ static void every_layer(void **state)
     assert_true(count > 300);
 }
 
+/* Of models loaded by Keras 3.15.1: how many weights load_model(...).trainable_variables has. */
+#define NAMED(class, name, config) "{\"class_name\":\"" class "\",\"config\":{\"name\":\"" name "\"" config "}}"
+#define OFF                        ",\"trainable\":false"
+#define ON                         ",\"trainable\":true"
+#define DENSE(name, flag)          NAMED("Dense", name, flag ",\"units\":3")
+#define TWO(flag)                  flag ",\"layers\":[" INPUT("4") "," DENSE("a", OFF) "," DENSE("b", ON) "]"
+#define CALLED(class, name, config, from)                                                                              \
+    "{\"class_name\":\"" class "\",\"name\":\"" name "\",\"config\":{\"name\":\"" name "\"" config                     \
+                               "},\"inbound_nodes\":[" from "]}"
+#define FUNCTION(flag)                                                                                                 \
+    flag ",\"layers\":[" CALLED("InputLayer", "x", ",\"batch_shape\":[null,4]", "") "," CALLED(                        \
+        "Dense", "a", OFF ",\"units\":3",                                                                              \
+        "[[\"x\",0,0,{}]]") "," CALLED("Dense", "b", ON ",\"units\":3",                                                \
+                                       "[[\"a\",0,0,{}]]") "],\"input_layers\":[[\"x\",0,0]],\"output_layers\":[["     \
+                                                           "\"b\",0,0]]"
+#define STEPS(wrapper) NAMED("Sequential", "s", ",\"layers\":[" INPUT("5,4") "," wrapper "]")
+
+static void a_layers_own_flag_decides(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t trained;
+    } cases[] = {
+        {NAMED("Sequential", "s", TWO(OFF)), 2},
+        {NAMED("Functional", "f", FUNCTION(OFF)), 0},
+        {NAMED("Functional", "f", FUNCTION(ON)), 2},
+        {NAMED("Sequential", "s",
+               OFF ",\"layers\":[" INPUT("4") "," NAMED("Sequential", "i", TWO(OFF)) "," DENSE("c", ON) "]"),
+         4},
+        {NAMED("Sequential", "s",
+               OFF ",\"layers\":[" INPUT("4") "," NAMED("Functional", "i", FUNCTION(OFF)) "," DENSE("c", OFF) "]"),
+         2},
+        {STEPS(NAMED("TimeDistributed", "t", OFF ",\"layer\":" DENSE("d", ON))), 2},
+        {STEPS(NAMED("TimeDistributed", "t", ON ",\"layer\":" DENSE("d", OFF))), 0},
+        {STEPS(NAMED("TimeDistributed", "t", OFF ",\"layer\":" NAMED("Sequential", "i", TWO(OFF)))), 2},
+        {STEPS(NAMED("RNN", "r", OFF ",\"cell\":" NAMED("LSTMCell", "c", ON ",\"units\":3"))), 3},
+        {STEPS(NAMED("Bidirectional", "b",
+                     OFF ",\"layer\":" NAMED("LSTM", "l", ON ",\"units\":3") ",\"backward_layer\":" NAMED(
+                         "LSTM", "m", OFF ",\"units\":3,\"go_backwards\":true"))),
+         3},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *text = NULL;
+        assert_true(asprintf(&text, "%.*s,\"compile_config\":{\"optimizer\":\"sgd\",\"loss\":\"mse\"}}",
+                             (int)strlen(cases[k].text) - 1, cases[k].text) > 0);
+        mf_model *model = model_from_text(text);
+        mf_lower_options options = lower_options(MF_MODE_TRAIN, 2);
+        mf_graph *g = lower_ok(model, &options);
+        if (count_kind(g, MF_OP_UPDATE) != cases[k].trained)
+            fail_msg("%s: %u weights are trained, not %u", cases[k].text, count_kind(g, MF_OP_UPDATE),
+                     cases[k].trained);
+        mf_graph_destroy(g);
+        mf_model_destroy(model);
+        free(text);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layer), cmocka_unit_test(a_layers_own_flag_decides)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,8 @@ typedef struct builder {
     unsigned depth;
 } builder;
 
-static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable, const char *policy,
-                           unsigned depth, memfit_error *err);
+static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, const char *policy, unsigned depth,
+                           memfit_error *err);
 
 bool mf_keras_is_model_class(const char *class_name)
 {
@@ -88,7 +88,8 @@ static memfit_status build_inner(builder *b, mf_layer *layer, const mf_json *obj
         return mf_keras_no_memory(b->err);
     inner->keras_version = b->model->keras_version;
     inner->container = b->model->container;
-    memfit_status st = build(b->arena, inner, object, layer->trainable, layer->dtype_policy, b->depth + 1, b->err);
+    inner->frozen = b->model->frozen;
+    memfit_status st = build(b->arena, inner, object, layer->dtype_policy, b->depth + 1, b->err);
     if (st)
         return mf_error_prefix(b->err, st, "in %.80s", layer->name);
     layer->inner = inner;
@@ -96,8 +97,7 @@ static memfit_status build_inner(builder *b, mf_layer *layer, const mf_json *obj
 }
 
 /* Reads what all layers have; `object` is the layer's entry in the list. */
-static memfit_status read_layer(builder *b, const mf_json *object, size_t index, mf_layer *layer, bool trainable,
-                                const char *policy)
+static memfit_status read_layer(builder *b, const mf_json *object, size_t index, mf_layer *layer, const char *policy)
 {
     const mf_json *config = mf_json_get(object, "config");
     const char *class_name = mf_json_get_string(object, "class_name", NULL);
@@ -112,7 +112,7 @@ static memfit_status read_layer(builder *b, const mf_json *object, size_t index,
                         .registered_name = mf_json_get_string(object, "registered_name", NULL),
                         .config = config,
                         .build_config = mf_json_get(object, "build_config"),
-                        .trainable = trainable && mf_json_get_bool(config, "trainable", true)};
+                        .trainable = !b->model->frozen && mf_json_get_bool(config, "trainable", true)};
     if (mf_keras_is_custom(layer->module, layer->registered_name) && strchr(class_name, '>'))
         layer->class_name = strchr(class_name, '>') + 1; /* marked below: the name as Keras shows it will do */
     layer->is_marked = mf_json_get(object, "shared_object_id") != NULL;
@@ -451,7 +451,7 @@ static memfit_status read_output_keys(builder *b, const mf_json *ends)
     return MEMFIT_OK;
 }
 
-static memfit_status build_functional(builder *b, const mf_json *config, bool trainable, const char *policy)
+static memfit_status build_functional(builder *b, const mf_json *config, const char *policy)
 {
     mf_model *m = b->model;
     const mf_json *layers = mf_json_get(config, "layers");
@@ -461,7 +461,7 @@ static memfit_status build_functional(builder *b, const mf_json *config, bool tr
         return mf_keras_no_memory(b->err);
     memfit_status st;
     for (const mf_json *o = layers->first; o; o = o->next, m->layer_count++)
-        if ((st = read_layer(b, o, m->layer_count, &m->layers[m->layer_count], trainable, policy)) ||
+        if ((st = read_layer(b, o, m->layer_count, &m->layers[m->layer_count], policy)) ||
             (st = count_calls(b, o, &m->layers[m->layer_count])))
             return st;
     if ((st = index_layers(b)) || (st = number_classes(b)))
@@ -540,7 +540,7 @@ static memfit_status chain_calls(builder *b)
     return MEMFIT_OK;
 }
 
-static memfit_status build_sequential(builder *b, const mf_json *config, bool trainable, const char *policy)
+static memfit_status build_sequential(builder *b, const mf_json *config, const char *policy)
 {
     mf_model *m = b->model;
     /* Keras up to 2.2 wrote the bare list. */
@@ -557,7 +557,7 @@ static memfit_status build_sequential(builder *b, const mf_json *config, bool tr
     }
     size_t index = 0;
     for (const mf_json *o = layers->first; o; o = o->next, m->layer_count++, index++)
-        if ((st = read_layer(b, o, index, &m->layers[m->layer_count], trainable, policy)))
+        if ((st = read_layer(b, o, index, &m->layers[m->layer_count], policy)))
             return st;
     memfit_status numbered = number_classes(b);
     return numbered ? numbered : chain_calls(b);
@@ -565,8 +565,8 @@ static memfit_status build_sequential(builder *b, const mf_json *config, bool tr
 
 /* ---- either ----------------------------------------------------------------------------------------------- */
 
-static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, bool trainable, const char *policy,
-                           unsigned depth, memfit_error *err)
+static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *object, const char *policy, unsigned depth,
+                           memfit_error *err)
 {
     builder b = {.arena = arena, .err = err, .model = model, .depth = depth};
     const mf_json *config = mf_json_get(object, "config");
@@ -575,20 +575,23 @@ static memfit_status build(mf_arena *arena, mf_model *model, const mf_json *obje
         return mf_fail(err, MEMFIT_DAMAGED, "the configuration names no class");
     model->name = mf_json_get_string(config, "name", mf_json_get_string(object, "name", "model"));
     model->config = config;
-    trainable = trainable && mf_json_get_bool(config, "trainable", true);
     policy = dtype_policy(arena, mf_json_get(config, "dtype"), policy);
     if (!policy)
         return mf_keras_no_memory(err);
     model->dtype_policy = policy;
     if (strcmp(class_name, "Sequential") == 0) {
         model->class_name = "Sequential";
-        return build_sequential(&b, config, trainable, policy);
+        return build_sequential(&b, config, policy);
     }
     model->class_name = "Functional";
-    return build_functional(&b, config, trainable, policy);
+    /* A model that Keras 3 loaded trains a layer by that layer's own flag. Of the models' flags only that of a functional
+     * model counts, and only of the outermost: Sequential.from_config leaves its out. */
+    if (!depth)
+        model->frozen = !mf_json_get_bool(config, "trainable", true);
+    return build_functional(&b, config, policy);
 }
 
 memfit_status mf_keras_build(mf_arena *arena, mf_model *model, const mf_json *object, memfit_error *err)
 {
-    return build(arena, model, object, true, "float32", 0, err);
+    return build(arena, model, object, "float32", 0, err);
 }

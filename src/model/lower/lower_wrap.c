@@ -22,7 +22,8 @@ bool mf_wrapped_layer(mf_layer_call *c, const mf_json *object, const char *prefi
     layer->config = config;
     layer->inner = NULL;
     layer->is_operation = false;
-    layer->trainable = c->trainable && mf_json_get_bool(config, "trainable", true);
+    layer->trainable = (c->lo->keras2 ? c->trainable : !c->lo->root->frozen) && /* Keras 3: by its own flag alone */
+                       mf_json_get_bool(config, "trainable", true);
     layer->dtype_policy = policy;
     if (strcmp(class_name, "Lambda") == 0)
         layer->unsupported = "a Lambda layer holds Python code, which is not run";
