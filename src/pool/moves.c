@@ -10,18 +10,20 @@
  * Before that, pages in the holes of any stream that this stream is past with: a hole is as young as its youngest byte, but
  * each page carries the serial of the last block that was freed on it (page_bits.c). Those need no old mapping.
  *
- * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while there is
- * room to grow instead; at the beginning twice as much at once, for what is learnt in the first steps serves all the
- * others, and what the pool grows by in them it holds as long. Time is lost when the device waits for it. While the program is ahead of the device, what it
- * spends here is only owed: it is lost when the device falls idle later, and no more of it than the device was idle.
+ * What it may cost: one part in a hundred of the elapsed time over any ten seconds, by the device's clock, while
+ * there is room to grow instead; at the beginning twice as much at once, for what is learnt in the first steps serves
+ * all the others, and what the pool grows by in them it holds as long. Time is lost when the device waits for it.
+ * While the program is ahead of the device, what it spends here is only owed: it is lost when the device falls idle
+ * later, and no more of it than the device was idle.
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
  *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
  *
- * How long the device was idle is known from above: the time between two looks, less what was still to do at the first
- * (nothing, if what was queued before the first is not done at the second). The first half of that is spent freely. Of the second half: the more of it is spent, the more
- * the pool may hold beyond its peak in use (options.slack, then up to ten times as much). So a workload that goes on
- * moving pages comes to rest where it need not, rather than run out of time and grow at random.
+ * How long the device was idle is known from above: the time between two looks, less what was still to do at the
+ * first (nothing, if what was queued before the first is not done at the second). The first half of that is spent
+ * freely. Of the second half: the more of it is spent, the more the pool may hold beyond its peak in use
+ * (options.slack, then up to ten times as much). So a workload that goes on moving pages comes to rest where it need
+ * not, rather than run out of time and grow at random.
  */
 #include "pool/blocks.h"
 #include "pool/handles.h"

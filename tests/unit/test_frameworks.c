@@ -244,7 +244,8 @@ static void test_measured(void **state)
     }
 }
 
-/* Short of memory XLA computes things again: what it needed for a described card of 2600 and of 990 MiB (bench/frameworks/compile_for_card.py). The band reaches down to it, and not far below. */
+/* Short of memory XLA computes things again: what it needed for a described card of 2600 and of 990 MiB
+ * (bench/frameworks/compile_for_card.py). The band reaches down to it, and not far below. */
 static void test_recomputed(void **state)
 {
     (void)state;
