@@ -146,6 +146,9 @@ static void torch_cause(const mf_oom_facts *f, memfit_diagnosis *d)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_OTHER_FRAMEWORK, 0.9, "",
                       "this process holds %s, of which PyTorch knows %s: something else in it has the rest",
                       size(f->process, a), size(f->reserved, b));
+    else if (f->request && !f->in_use && f->card && f->card_free) /* a text that is cut: what it held is not in it */
+        mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, 0.9, "", "%s was asked, %s is free on a card of %s",
+                      size(f->request, a), size(f->card_free, b), size(f->card, c));
     else if (f->request)
         mf_oom_decide(d, MEMFIT_DIAGNOSIS_TOO_LARGE, f->card ? 0.9 : 0.6,
                       f->card ? "" : "the card's size and what other processes hold (memfit ps)",

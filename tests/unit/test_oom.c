@@ -373,6 +373,12 @@ static void test_re_created(void **state)
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_FRAGMENTATION);
     assert_true(suggests(&d, "expandable_segments:True")); /* named by the message's own advice only */
     assert_int_equal(d.request_bytes, UINT64_C(3) << 29);
+    explain(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 "
+        "GiB of which 1.02 GiB is free.\n",
+        &d); /* cut: it does not say what was held */
+    assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
+    assert_string_equal(d.evidence, "2.00 GiB was asked, 1.02 GiB is free on a card of 7.79 GiB");
     explain(TORCH_OLD, &d);
     assert_int_equal(d.cause, MEMFIT_DIAGNOSIS_TOO_LARGE);
     assert_int_equal(d.request_bytes, UINT64_C(2) << 30);
