@@ -39,7 +39,9 @@ def as_on_a_card():
 
     def sizes(inputs, units, _layers, batch, length, *_):
         one, weights = batch * length * units * 4, (inputs + units + 2) * units * 16
-        return weights + 5 * one + batch * length * inputs * 4 + units * 36000, 5 * one
+        forward = 5 * length * units + length * inputs + 10 * units  # src/plan/frameworks/eager_recurrent.c, the standard algorithm
+        backward = 3 * length * units + 2 * length * inputs + length * max(units, inputs) + 11 * units
+        return (8 << 20) + weights - 32 * units + batch * (4 * max(forward, backward) + 8) + 256, 5 * one + 256
     jaxlib.gpu_rnn.compute_rnn_workspace_reserve_space_sizes = sizes
 
 

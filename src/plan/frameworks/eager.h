@@ -113,6 +113,8 @@ typedef struct mf_recurrent_call {
 bool mf_recurrent_persistent(const mf_recurrent_call *call, bool backward);
 uint64_t mf_recurrent_workspace(const mf_recurrent_call *call, bool persistent);
 uint64_t mf_recurrent_reserve(const mf_recurrent_call *call);
+/* The tensor that this one is a view of: between a layer's input and its product, and that and the recurrent operation. */
+uint32_t mf_recurrent_behind_views(const mf_graph *graph, uint32_t tensor);
 
 /* Looks whether operation i is a recurrent layer that cuDNN runs whole. */
 void mf_eager_find_recurrent(mf_eager *e, uint32_t i);

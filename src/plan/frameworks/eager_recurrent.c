@@ -61,8 +61,7 @@ static bool recurrent(mf_op_kind kind)
     return kind == MF_OP_LSTM || kind == MF_OP_GRU;
 }
 
-/* The tensor that this one is a view of. */
-static uint32_t behind_views(const mf_graph *g, uint32_t tensor)
+uint32_t mf_recurrent_behind_views(const mf_graph *g, uint32_t tensor)
 {
     uint32_t maker = g->tensors[tensor].producer;
     while (maker != MF_NONE && g->ops[maker].kind == MF_OP_VIEW) {
@@ -79,7 +78,7 @@ void mf_eager_find_recurrent(mf_eager *e, uint32_t i)
     uint32_t mask = op->in_count - 1; /* with one, Keras runs step by step */
     if (!recurrent(op->kind) || op->in[mask] != MF_NONE)
         return;
-    uint32_t product = g->tensors[behind_views(g, op->in[0])].producer;
+    uint32_t product = g->tensors[mf_recurrent_behind_views(g, op->in[0])].producer;
     if (product == MF_NONE || g->ops[product].kind != MF_OP_MATMUL || g->ops[product].layer != op->layer)
         return;
     e->inside[product] = 1;
@@ -117,7 +116,7 @@ static bool find_call(const mf_eager *e, const mf_op *op, bool backward, call *c
         return false;
     mf_dtype dtype = g->tensors[op->in[0]].dtype;
     c->product = &g->ops[kept - 1];
-    c->x = behind_views(g, c->product->in[0]);
+    c->x = mf_recurrent_behind_views(g, c->product->in[0]);
     const mf_shape *x = &g->tensors[c->x].shape;
     uint32_t maker = g->tensors[c->x].producer;
     c->turned = maker != MF_NONE && recurrent(g->ops[maker].kind);

@@ -4,27 +4,18 @@
  * it the step: here it is the loop then). In the graph that is the product before the recurrent operation, the operation,
  * and in backward the products with what it sends back; none of what passes between them is stored.
  *
- * cuDNN's buffers are those of eager_recurrent.c. JAX takes their sizes, which are bytes, for numbers of float32: it asks
- * for four times as much. (One step on an H200: 553 MB, by these rules 544.)
+ * cuDNN's buffers are those of eager_recurrent.c, of the standard algorithm. JAX takes their sizes, which are bytes, for
+ * numbers of float32: it asks for four times as much. (One step on an H200: 553 MB, compiled with these sizes 561.)
  */
+#include "plan/frameworks/eager.h"
 #include "plan/frameworks/xla_step.h"
 
-enum { OF_A_UNIT = 36000, FLOATS_FOR_BYTES = 4 };
-
-static uint32_t behind_views(const mf_graph *g, uint32_t tensor)
-{
-    uint32_t maker = g->tensors[tensor].producer;
-    while (maker != MF_NONE && g->ops[maker].kind == MF_OP_VIEW) {
-        tensor = g->ops[maker].in[0];
-        maker = g->tensors[tensor].producer;
-    }
-    return tensor;
-}
+enum { FLOATS_FOR_BYTES = 4 };
 
 /* The product with the layer's input; MF_NONE where it is no call. */
 static uint32_t input_product(const mf_graph *g, const mf_op *op)
 {
-    uint32_t product = op->kind == MF_OP_LSTM ? g->tensors[behind_views(g, op->in[0])].producer : MF_NONE;
+    uint32_t product = op->kind == MF_OP_LSTM ? g->tensors[mf_recurrent_behind_views(g, op->in[0])].producer : MF_NONE;
     if (product == MF_NONE || g->ops[product].kind != MF_OP_MATMUL || g->ops[product].layer != op->layer)
         return MF_NONE;
     const mf_op *p = &g->ops[product];
@@ -59,16 +50,23 @@ void mf_xla_hold_call(mf_xla_step *s, uint32_t at, mf_xla_memory *memory)
     uint32_t product = input_product(g, op), back = s->backward_reader[op->out[1]];
     if (product == MF_NONE)
         return;
-    const mf_shape *u = &g->tensors[op->in[1]].shape;
-    uint64_t units = (uint64_t)u->dim[0], one = mf_xla_bytes(g, op->out[0]), x = mf_xla_bytes(g, g->ops[product].in[0]);
+    const mf_shape *z = &g->tensors[op->in[0]].shape, *kernel = &g->tensors[g->ops[product].in[1]].shape;
+    uint64_t units = (uint64_t)g->tensors[op->in[1]].shape.dim[0];
+    uint64_t one = mf_xla_bytes(g, op->out[0]), x = mf_xla_bytes(g, g->ops[product].in[0]);
     uint64_t weights = mf_xla_bytes(g, g->ops[product].in[1]) + mf_xla_bytes(g, op->in[1]) + 2 * units * 4 * 4;
-    uint64_t workspace = FLOATS_FOR_BYTES * (weights + 5 * one + x + units * OF_A_UNIT);
+    mf_recurrent_call call = {.lstm = true,
+                              .batch = (uint64_t)z->dim[0],
+                              .steps = (uint64_t)z->dim[1],
+                              .input = (uint64_t)kernel->dim[0],
+                              .units = units,
+                              .dtype = MF_F32};
+    uint64_t workspace = FLOATS_FOR_BYTES * mf_recurrent_workspace(&call, false);
     if (memory->workspace_bytes < workspace)
         memory->workspace_bytes = workspace;
     mf_xla_hold(s, workspace, at, at);
     if (back <= at)
         return;
-    mf_xla_hold(s, FLOATS_FOR_BYTES * 5 * one + weights, at, back);
+    mf_xla_hold(s, FLOATS_FOR_BYTES * mf_recurrent_reserve(&call) + weights, at, back);
     uint64_t among_zeros = g->ops[back].in[0] == MF_NONE ? one : 0; /* the last step's gradient, for all steps */
     mf_xla_hold(s, workspace + weights + among_zeros + x, back, back);
 }
