@@ -156,8 +156,23 @@ static void conv_pool(opcheck *c, int variant)
     opcheck_output(c, mf_g_pool_max(&c->b, y, &pool));
 }
 
+/* Maximum pooling behind an activation, windows apart and over each other, channels that vectors divide and others. */
+static void pool_act(opcheck *c, int variant)
+{
+    static const int64_t all[][6] = {/* images, height, width, channels, kernel, stride */
+                                     {2, 8, 10, 16, 2, 2},
+                                     {3, 9, 7, 13, 2, 2},
+                                     {2, 13, 11, 64, 3, 2},
+                                     {1, 40, 37, 24, 3, 1}};
+    const int64_t *v = all[variant % 4];
+    mf_window w = {.dims = 2, .kernel = {v[4], v[4]}, .stride = {v[5], v[5]}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = opcheck_input(c, SHAPE(4, v[0], v[1], v[2], v[3], 0), -2, 8);
+    uint32_t z = mf_g_unary(&c->b, variant < 4 ? MF_UNARY_RELU : MF_UNARY_RELU6, 0, 0, x);
+    opcheck_output(c, mf_g_pool_max(&c->b, z, &w));
+}
+
 const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", residual, 12},
                                     {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
                                     {"casts", casts, 6},          {"conv pool", conv_pool, 18},
-                                    {"attention", attention, 24}};
+                                    {"pool act", pool_act, 8},    {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

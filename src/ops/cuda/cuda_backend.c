@@ -3,6 +3,7 @@
  * (cuda_spec.h); to run it is to write the operands' addresses into one argument and launch the list.
  */
 #include "ops/cuda/conv_pool.h"
+#include "ops/cuda/pool_act.h"
 #include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
@@ -323,13 +324,14 @@ static const mf_backend_table cuda_table = {
 
 static bool takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
-    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count);
+    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count) ||
+           cuda_pool_act_takes(graph, ops, count);
 }
 
 static bool is_whole(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     (void)ctx;
-    return cuda_conv_pool_is_whole(graph, ops, count);
+    return cuda_conv_pool_is_whole(graph, ops, count) || (count == 2 && cuda_pool_act_takes(graph, ops, count));
 }
 
 memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf_backend **backend, memfit_error *err)
