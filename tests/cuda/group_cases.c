@@ -171,8 +171,28 @@ static void pool_act(opcheck *c, int variant)
     opcheck_output(c, mf_g_pool_max(&c->b, z, &w));
 }
 
+/* Logits and their loss, with a number of classes that is no multiple of eight, few and many. */
+static void filled_rows(opcheck *c, int variant)
+{
+    static const int64_t all[][3] = {{6, 16, 11}, {37, 24, 203}, {130, 32, 1003}}; /* rows, units, classes */
+    const int64_t *v = all[variant % 3];
+    uint32_t x = opcheck_input(c, SHAPE(2, v[0], v[1], 0, 0, 0), -1, 1);
+    uint32_t w = opcheck_input(c, SHAPE(2, v[1], v[2], 0, 0, 0), -1, 1);
+    uint32_t bias = variant < 3 ? MF_NONE : opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    uint32_t target = opcheck_constant(c, MF_I32, SHAPE(1, v[0], 0, 0, 0, 0), 0, (double)v[2], true);
+    mf_variable loss = {
+        .name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = vector_type(c), .parameter = MF_NONE};
+    c->loss = mf_g_use(&c->b, mf_g_variable(&c->b, &loss));
+    mf_attr attr = {.loss = {.function = MF_LOSS_SCCE_LOGITS, .weight = 0.7, .axis = 1}};
+    uint32_t y = mf_g_matmul(&c->b, x, w, bias, false, false, 1);
+    if (variant % 2)
+        y = mf_g_cast(&c->b, y, vector_type(c));
+    mf_g_op_in_place(&c->b, MF_OP_LOSS, &attr, 4, (uint32_t[]){y, target, MF_NONE, c->loss}, 1, &c->loss);
+}
+
 const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", residual, 12},
                                     {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
                                     {"casts", casts, 6},          {"conv pool", conv_pool, 18},
-                                    {"pool act", pool_act, 8},    {"attention", attention, 24}};
+                                    {"pool act", pool_act, 8},    {"filled rows", filled_rows, 6},
+                                    {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

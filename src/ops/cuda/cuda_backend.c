@@ -3,11 +3,12 @@
  * (cuda_spec.h); to run it is to write the operands' addresses into one argument and launch the list.
  */
 #include "ops/cuda/conv_pool.h"
-#include "ops/cuda/pool_act.h"
 #include "ops/cuda/cuda_engine.h"
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/many.h"
+#include "ops/cuda/pool_act.h"
+#include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
 
 #include "base/error.h"
@@ -351,7 +352,8 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
                                       .late_updates = true,
                                       .slopes = true,
                                       .whole_sums = true,
-                                      .pools_first = true}};
+                                      .pools_first = true,
+                                      .even_rows = CUDA_LEAST_PADDED}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;
