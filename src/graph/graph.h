@@ -368,7 +368,6 @@ typedef union mf_attr {
          * batch, whose shape says it. */
         int64_t rows_per_sample, first_row;
         uint32_t slot; /* the value goes, unweighted, to this element of `loss` too; 0: only to the sum */
-        int64_t classes; /* SCCE_LOGITS: of a row; what stands behind them is filling (passes/even_rows.c). 0: the row has no other */
     } loss;
     mf_metric_attr metric;
     struct {

@@ -290,11 +290,11 @@ static bool is_made_by_grouping(mf_op_kind kind)
     return kind == MF_OP_GROUP || kind == MF_OP_ATTENTION || kind == MF_OP_ATTENTION_GRAD;
 }
 
-/* Or a loss over rows that grouping has filled up. */
+/* Or a loss over rows that grouping has filled up, and what fills and cuts them. */
 static bool is_new(const mf_op *op)
 {
-    return is_made_by_grouping(op->kind) ||
-           ((op->kind == MF_OP_LOSS || op->kind == MF_OP_LOSS_GRAD) && op->attr.loss.classes);
+    return is_made_by_grouping(op->kind) || op->kind == MF_OP_LOSS || op->kind == MF_OP_LOSS_GRAD ||
+           op->kind == MF_OP_PAD || op->kind == MF_OP_SLICE;
 }
 
 static bool attends_always(void *ctx, const mf_graph *graph, const mf_op *attention)

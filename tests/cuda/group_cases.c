@@ -171,6 +171,26 @@ static void pool_act(opcheck *c, int variant)
     opcheck_output(c, mf_g_pool_max(&c->b, z, &w));
 }
 
+/* What a residual network does around a layer normalization, backwards: its gradient, added to the path around it, summed for
+ * the bias before it; rows that a part of a warp, some warps or the block have, and others. */
+static void norm_back(opcheck *c, int variant)
+{
+    static const int64_t all[][3] = {{3, 5, 8}, {2, 7, 36}, {4, 33, 256}, {5, 301, 768}, {2, 3, 1030}, {3, 17, 2048}};
+    const int64_t *v = all[variant % 6];
+    mf_dtype dtype = c->dtype;
+    uint32_t x = opcheck_input(c, SHAPE(3, v[0], v[1], v[2], 0, 0), -1, 1);
+    uint32_t bias = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    c->dtype = vector_type(c);
+    uint32_t gamma = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), 0.5, 1.5),
+             beta = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    c->dtype = dtype;
+    uint32_t y = mf_g_binary(&c->b, MF_ADD, x, bias), other = variant % 4 == 3 ? MF_NONE : gamma;
+    uint32_t n = mf_g_layer_norm(&c->b, y, other, beta, 1e-3, 1, 0, variant / 6 == 1);
+    uint32_t z = mf_g_unary(&c->b, MF_UNARY_TANH, 0, 0, n);
+    z = mf_g_binary(&c->b, MF_ADD, y, z);
+    opcheck_output(c, variant / 6 == 2 ? mf_g_binary(&c->b, MF_MUL, z, y) : z);
+}
+
 /* Logits and their loss, with a number of classes that is no multiple of eight, few and many. */
 static void filled_rows(opcheck *c, int variant)
 {
@@ -194,5 +214,6 @@ const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", r
                                     {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
                                     {"casts", casts, 6},          {"conv pool", conv_pool, 18},
                                     {"pool act", pool_act, 8},    {"filled rows", filled_rows, 6},
+                                    {"norm back", norm_back, 18},
                                     {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

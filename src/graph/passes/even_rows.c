@@ -1,17 +1,19 @@
 /*
  * even_rows.c: logits in 16 bits over a number of classes that is no multiple of 8 get a few columns more. A library multiplies
  * such rows several times as quickly as others, and for it they would have to be copied before each product (GPT-2's 50,257 words:
- * three copies of its largest tensor). The kernel gets columns of zeros; the loss leaves out what stands behind its classes and gives
- * it slopes of 0; the gradients of kernel and bias are cut.
+ * three copies of its largest tensor). The kernel gets columns of zeros and the bias, which is made where there is none, as many times
+ * minus infinity: such a class has no part in the loss and a slope of 0. The gradients of kernel and bias are cut.
  *
- *     x, w -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;   x, d -> matmul -> dw
+ *     x, w, b -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;   x, d -> matmul -> dw;   d -> reduce -> db
  *
- *     w -> pad -> w';   x, w' -> matmul -> y' -> loss, loss_grad -> d';   d', w' -> matmul -> dx;   x, d' -> matmul -> dw' -> slice -> dw
+ *     w -> pad -> w';   b -> pad -> b';   x, w', b' -> matmul -> y' -> loss, loss_grad -> d';   d', w' -> matmul -> dx;
+ *     x, d' -> matmul -> dw' -> slice -> dw;   d' -> reduce -> db' -> slice -> db
  *
- * Only where nothing else reads the logits (no metric, no prediction) and the kernel is no transposed one.
+ * Only where nothing reads the logits that would see more classes (a prediction, most metrics), and the kernel is no transposed one.
  */
 #include "graph/passes/even_rows.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { UNIT = 8, MOST_CUTS = 4 };
@@ -52,7 +54,7 @@ static bool makes_logits(const mf_graph *g, const mf_op *op, uint64_t least_work
         return false;
     const mf_tensor *y = &g->tensors[op->out[0]], *w = &g->tensors[op->in[1]];
     double work = (double)mf_shape_count(&y->shape) * (double)last_dim(g, op->in[0]);
-    return (y->dtype == MF_BF16 || y->dtype == MF_F16) && w->dtype == y->dtype && w->shape.rank == 2 &&
+    return op->in_count > 2 && (y->dtype == MF_BF16 || y->dtype == MF_F16) && w->dtype == y->dtype && w->shape.rank == 2 &&
            last_dim(g, op->out[0]) > UNIT && last_dim(g, op->out[0]) % UNIT && is_own(g, op->out[0]) &&
            work >= (double)least_work;
 }
@@ -127,6 +129,8 @@ static bool fits(evening *e, const mf_op *op, uint32_t number)
     case MF_OP_LOSS:
         e->losses++;
         return op->attr.loss.function == MF_LOSS_SCCE_LOGITS && !touches(e, op->out[0]);
+    case MF_OP_METRIC:
+        return op->attr.metric.function == MF_METRIC_SPARSE_CATEGORICAL_ACCURACY && !touches(e, op->out[0]);
     case MF_OP_LOSS_GRAD:
         return op->attr.loss.function == MF_LOSS_SCCE_LOGITS && is_plain(op) && lengthen(e, op->out[0]);
     default:
@@ -184,7 +188,7 @@ static uint32_t add_tensor(mf_graph *g, uint32_t like, int64_t columns)
     return t;
 }
 
-/* An operation with one operand and one result, in front of number `at`. */
+/* An operation with at most one operand and one result, in front of number `at`. */
 static bool insert(mf_graph *g, uint32_t at, mf_op_kind kind, uint32_t like, uint32_t from, uint32_t to, mf_attr attr)
 {
     uint32_t *ids = MF_NEW_ARRAY(&g->arena, uint32_t, 2);
@@ -196,51 +200,44 @@ static bool insert(mf_graph *g, uint32_t at, mf_op_kind kind, uint32_t like, uin
     for (uint32_t t = 0; t < g->tensor_count; t++)
         if (g->tensors[t].producer != MF_NONE && g->tensors[t].producer >= at)
             g->tensors[t].producer++;
+    uint32_t operands = from != MF_NONE;
     ids[0] = from;
-    ids[1] = to;
+    ids[operands] = to;
     g->tensors[to].producer = at;
     g->ops[at] = (mf_op){.kind = kind,
                          .phase = model.phase,
                          .when = model.when,
                          .layer = model.layer,
                          .in = ids,
-                         .out = ids + 1,
-                         .in_count = 1,
+                         .out = ids + operands,
+                         .in_count = operands,
                          .out_count = 1,
                          .attr = attr};
     return true;
 }
 
-static bool insert_pad(evening *e, uint32_t from, uint32_t to)
+static bool insert_pad(evening *e, uint32_t from, uint32_t to, double value)
 {
-    mf_attr fill = {0};
+    mf_attr fill = {.pad = {.value = value}};
     fill.pad.after[e->g->tensors[to].shape.rank - 1] = e->columns - e->classes;
     return insert(e->g, e->product, MF_OP_PAD, e->product, from, to, fill);
 }
 
-static bool lengthen_all(evening *e)
+/* A vector like a row of the logits. */
+static uint32_t add_vector(evening *e, int64_t length)
+{
+    uint32_t v = add_tensor(e->g, e->kernel, length);
+    if (v == MF_NONE)
+        return MF_NONE;
+    e->g->tensors[v].shape = (mf_shape){.rank = 1, .dim = {length}};
+    set_columns(e->g, v, length);
+    return v;
+}
+
+/* Gradients of kernel and bias: with longer rows, and cut. */
+static bool cut_all(evening *e)
 {
     mf_graph *g = e->g;
-    uint32_t tensors = g->tensor_count, kernel = add_tensor(g, e->kernel, e->columns), bias = MF_NONE;
-    if (e->bias != MF_NONE)
-        bias = add_tensor(g, e->bias, e->columns);
-    if (kernel == MF_NONE || (bias == MF_NONE) != (e->bias == MF_NONE))
-        return false;
-    for (uint32_t t = 0; t < tensors; t++)
-        if (e->longer[t])
-            set_columns(g, t, e->columns);
-    for (uint32_t i = 0; i < g->output_count; i++)
-        if (g->outputs[i] != MF_NONE && g->outputs[i] < tensors && e->longer[g->outputs[i]])
-            g->outputs[i] = MF_NONE; /* nobody asks for it in training */
-    for (uint32_t i = e->product; i < g->op_count; i++) {
-        mf_op *op = &g->ops[i];
-        if (op->kind == MF_OP_MATMUL && op->in[1] == e->kernel && (i == e->product || e->longer[op->in[0]]))
-            op->in[1] = kernel;
-        if ((op->kind == MF_OP_LOSS || op->kind == MF_OP_LOSS_GRAD) && e->longer[op->in[0]])
-            op->attr.loss.classes = e->classes;
-    }
-    if (bias != MF_NONE)
-        g->ops[e->product].in[2] = bias;
     mf_attr cut = {.slice = {.stride = {1, 1, 1, 1, 1, 1, 1, 1}}};
     for (uint32_t k = e->cut_count; k-- > 0;) { /* the last one first: numbers before it stay */
         uint32_t at = e->cuts[k], whole = g->ops[at].out[0], longer = add_tensor(g, whole, e->columns);
@@ -251,7 +248,35 @@ static bool lengthen_all(evening *e)
         if (!insert(g, at + 1, MF_OP_SLICE, at, longer, whole, cut))
             return false;
     }
-    return (bias == MF_NONE || insert_pad(e, e->bias, bias)) && insert_pad(e, e->kernel, kernel);
+    return true;
+}
+
+static bool lengthen_all(evening *e)
+{
+    mf_graph *g = e->g;
+    uint32_t tensors = g->tensor_count, kernel = add_tensor(g, e->kernel, e->columns), none = MF_NONE;
+    uint32_t bias = add_vector(e, e->columns), from = e->bias;
+    if (from == MF_NONE)
+        from = none = add_vector(e, e->classes);
+    if (kernel == MF_NONE || bias == MF_NONE || from == MF_NONE)
+        return false;
+    g->tensors[bias].dtype = g->tensors[from].dtype;
+    set_columns(g, bias, e->columns);
+    for (uint32_t t = 0; t < tensors; t++)
+        if (e->longer[t])
+            set_columns(g, t, e->columns);
+    for (uint32_t i = 0; i < g->output_count; i++)
+        if (g->outputs[i] != MF_NONE && e->longer[g->outputs[i]])
+            g->outputs[i] = MF_NONE; /* nobody asks for it in training */
+    for (uint32_t i = e->product; i < g->op_count; i++) {
+        mf_op *op = &g->ops[i];
+        if (op->kind == MF_OP_MATMUL && op->in[1] == e->kernel && (i == e->product || e->longer[op->in[0]]))
+            op->in[1] = kernel;
+    }
+    g->ops[e->product].in[2] = bias;
+    return cut_all(e) && insert_pad(e, from, bias, -INFINITY) &&
+           (none == MF_NONE || insert(g, e->product, MF_OP_FILL, e->product, MF_NONE, none, (mf_attr){0})) &&
+           insert_pad(e, e->kernel, kernel, 0);
 }
 
 bool mf_graph_even_rows(mf_graph *g, uint64_t least_work)
@@ -275,7 +300,7 @@ bool mf_graph_even_rows(mf_graph *g, uint64_t least_work)
             continue;
         if (!lengthen_all(&e))
             return false;
-        i += 1 + (e.bias != MF_NONE); /* behind what was put in front of it */
+        i += 2 + (e.bias == MF_NONE); /* behind what was put in front of it */
     }
     return true;
 }

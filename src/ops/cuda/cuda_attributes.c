@@ -58,8 +58,8 @@ static void say_loss(cuda_spec *s, const mf_attr *a)
     begin(s, "loss");
     cuda_say(s, "(mf_loss)%d, ", (int)a->loss.function);
     numbers(s, (double[]){a->loss.weight, a->loss.delta, a->loss.alpha, a->loss.gamma, a->loss.label_smoothing}, 5);
-    cuda_say(s, "%u, %u, %d, %lld, %lld, %u, %lld", a->loss.axis, a->loss.reduction, a->loss.balanced,
-             (long long)a->loss.rows_per_sample, (long long)a->loss.first_row, a->loss.slot, (long long)a->loss.classes);
+    cuda_say(s, "%u, %u, %d, %lld, %lld, %u", a->loss.axis, a->loss.reduction, a->loss.balanced,
+             (long long)a->loss.rows_per_sample, (long long)a->loss.first_row, a->loss.slot);
 }
 
 static void say_rnn(cuda_spec *s, const mf_attr *a)

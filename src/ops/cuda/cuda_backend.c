@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/many.h"
+#include "ops/cuda/norm_back.h"
 #include "ops/cuda/pool_act.h"
 #include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
@@ -326,7 +327,7 @@ static const mf_backend_table cuda_table = {
 static bool takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count) ||
-           cuda_pool_act_takes(graph, ops, count);
+           cuda_pool_act_takes(graph, ops, count) || cuda_norm_back_takes(graph, ops, count);
 }
 
 static bool is_whole(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)

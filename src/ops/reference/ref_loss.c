@@ -38,13 +38,11 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
                        .balanced = attr->loss.balanced,
                        .binary_targets = true,
                        .one_less = dtype == MF_F64 ? 1 - 1e-7 : (double)(float)(1 - 1e-7),
-                       .n = attr->loss.classes,
+                       .n = pred->shape->rank > 1 ? pred->shape->dim[pred->shape->rank - 1] : 1,
                        .dtype = dtype,
                        .target_dtype = target->dtype,
                        .target = target->data};
-    int64_t length = pred->shape->rank > 1 ? pred->shape->dim[pred->shape->rank - 1] : 1; /* of a row with its filling */
-    int64_t rows = length > 0 ? (int64_t)pred->count / length : 0;
-    row.n = row.n ? row.n : length;
+    int64_t rows = row.n > 0 ? (int64_t)pred->count / row.n : 0;
     if ((int64_t)target->count != (is_sparse(row.function) ? rows : (int64_t)pred->count))
         return mf_fail(err, MEMFIT_INVALID, "targets have %llu values where the predictions need %lld",
                        (unsigned long long)target->count,
@@ -58,10 +56,8 @@ static memfit_status loss_walk(mf_ref_call *call, mf_dtype dtype, double factor,
     int64_t rows_per_weight = weight->data && weight->count > 0 ? rows / (int64_t)weight->count : rows;
     for (int64_t i = 0; i < rows; i++) {
         double w = weight->data ? mf_ref_load(dtype, weight->data, (uint64_t)(i / rows_per_weight)) : 1;
-        row.prediction = (const char *)pred->data + (uint64_t)(i * length) * size;
-        row.slope = slope ? (char *)slope + (uint64_t)(i * length) * size : NULL;
-        for (int64_t j = row.n; slope && j < length; j++)
-            mf_ref_store(dtype, row.slope, (uint64_t)j, 0);
+        row.prediction = (const char *)pred->data + (uint64_t)(i * row.n) * size;
+        row.slope = slope ? (char *)slope + (uint64_t)(i * row.n) * size : NULL;
         row.first = is_sparse(row.function) ? i : i * row.n;
         row.factor = factor * w;
         if (is_sparse(row.function)) {

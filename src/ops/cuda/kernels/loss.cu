@@ -28,14 +28,8 @@ struct call_view {
     }
 };
 
-/* A row may be longer than its classes (passes/even_rows.c). */
-static constexpr idx LENGTH = in_shape[0].rank > 1 ? (idx)in_shape[0].dim[in_shape[0].rank - 1] : 1;
-#if defined(KIND_METRIC)
-static constexpr idx CLASSES = LENGTH;
-#else
-static constexpr idx CLASSES = attr.loss.classes ? (idx)attr.loss.classes : LENGTH;
-#endif
-static constexpr idx ROW_COUNT = LENGTH > 0 ? (idx)in_count(0) / LENGTH : 0;
+static constexpr idx CLASSES = in_shape[0].rank > 1 ? (idx)in_shape[0].dim[in_shape[0].rank - 1] : 1;
+static constexpr idx ROW_COUNT = CLASSES > 0 ? (idx)in_count(0) / CLASSES : 0;
 
 static inline double row_weight(const args &a, idx row)
 {
@@ -81,7 +75,7 @@ static inline double row_value_of(const args &a, idx row, double factor, void *s
     r.prediction = a.in[0];
     r.target_dtype = in_dtype[1];
     r.target = a.in[1];
-    r.start = (int64_t)row * LENGTH;
+    r.start = (int64_t)row * CLASSES;
     r.first = SPARSE ? (int64_t)row : r.start;
     r.factor = factor;
     r.slope = slope;
@@ -89,8 +83,6 @@ static inline double row_value_of(const args &a, idx row, double factor, void *s
 #if HINGE
     r.binary_targets = kept_sums(a)[0] == 0;
 #endif
-    for (idx j = CLASSES; slope && j < LENGTH; j++)
-        mf_ref_store(out_dtype[0], slope, (uint64_t)(r.start + j), 0);
     if (SPARSE) {
         r.label = get_int<1>(a, row);
         if (r.label < 0 || r.label >= CLASSES) { /* a label the model does not have: the loss says so */
@@ -150,7 +142,7 @@ template <bool STORES, class F> static inline void over_row(const args &a, idx s
  * losses::categorical_logits. */
 template <bool SLOPES> static inline double row_by_block(const args &a, idx row, double factor)
 {
-    idx start = row * LENGTH;
+    idx start = row * CLASSES;
     real most = -INFINITY, sum = 0; /* of exp(x - most), in one pass */
     double value = 0;
     over_row<false>(a, start, [&](idx, real x) {
@@ -182,8 +174,6 @@ template <bool SLOPES> static inline double row_by_block(const args &a, idx row,
                 value -= t != 0 ? t * ((double)x - log_sum) : 0;
             return SLOPES ? (exp_of(x - shift) - (real)t) * (real)factor : x;
         });
-    for (idx j = CLASSES + (idx)threadIdx.x; SLOPES && j < LENGTH; j += BLOCK)
-        mf_ref_store(out_dtype[0], a.out[0], (uint64_t)(start + j), 0);
     return SLOPES ? 0 : block_sum(value);
 }
 #endif
