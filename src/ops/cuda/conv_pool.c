@@ -129,8 +129,7 @@ static bool fits(const roles *r, mf_ref_window *w)
 
 /* ---- which operations ---- */
 
-/* The only operation that touches what this one makes; MF_NONE where there are others. */
-static uint32_t only_reader(const mf_graph *g, uint32_t op, uint32_t made)
+uint32_t cuda_only_reader(const mf_graph *g, uint32_t op, uint32_t made)
 {
     uint32_t found = MF_NONE;
     for (uint32_t i = 0; i < g->op_count; i++)
@@ -163,7 +162,7 @@ static uint32_t complete(const mf_graph *g, const uint32_t *ops, uint32_t count,
         const mf_op *op = &g->ops[last];
         if (op->kind != MF_OP_CONV && op->kind != MF_OP_UNARY_GRAD && op->kind != MF_OP_POOL_MAX_GRAD)
             break;
-        last = op->out[0] == MF_NONE ? MF_NONE : only_reader(g, last, op->out[0]);
+        last = op->out[0] == MF_NONE ? MF_NONE : cuda_only_reader(g, last, op->out[0]);
         if (last == MF_NONE || !is_plain(g, members[0], last))
             break;
         members[n++] = &g->ops[last];
@@ -185,7 +184,7 @@ bool cuda_conv_pool_takes(const mf_graph *g, const uint32_t *ops, uint32_t count
     for (uint32_t i = 0; i < count; i++) {
         const mf_op *op = &g->ops[ops[i]];
         bool inner = op == (r.back ? r.pool : r.conv) || (r.act && op == (r.back ? r.act : r.pool));
-        if (inner && only_reader(g, ops[i], op->out[0]) == MF_NONE)
+        if (inner && cuda_only_reader(g, ops[i], op->out[0]) == MF_NONE)
             return false;
     }
     return true;

@@ -7,6 +7,9 @@
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/many.h"
+#include "ops/cuda/norm_back.h"
+#include "ops/cuda/pool_act.h"
+#include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
 
 #include "base/error.h"
@@ -323,13 +326,14 @@ static const mf_backend_table cuda_table = {
 
 static bool takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
-    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count);
+    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count) ||
+           cuda_pool_act_takes(graph, ops, count) || cuda_norm_back_takes(graph, ops, count);
 }
 
 static bool is_whole(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     (void)ctx;
-    return cuda_conv_pool_is_whole(graph, ops, count);
+    return cuda_conv_pool_is_whole(graph, ops, count) || (count == 2 && cuda_pool_act_takes(graph, ops, count));
 }
 
 memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf_backend **backend, memfit_error *err)
@@ -349,7 +353,8 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
                                       .late_updates = true,
                                       .slopes = true,
                                       .whole_sums = true,
-                                      .pools_first = true}};
+                                      .pools_first = true,
+                                      .even_rows = CUDA_LEAST_PADDED}};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;
