@@ -97,7 +97,7 @@ def fixed(memfit, results, nvml, models, deadline):
     path, seen, wrong = str(next(m for m in models if m.stem in ("s1", "mlp"))), [], []
 
     def start():
-        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--epochs", "100000", "--steps", "2000")
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--epochs", "100000", "--steps", "400")
         (seen if j else wrong).append((j["fixed_bytes"] / MIB, nvml.peak(pid) / MIB) if j else said)
 
     if not results.has("fixed: ten starts"):

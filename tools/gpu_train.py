@@ -30,6 +30,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -207,6 +208,8 @@ def main():
         for p in [p for parts in lanes for p in parts]:
             run_part(*p, *rest)
     nvml.end()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"all parts: {used.ru_utime:.0f} s of a core in programs, {used.ru_stime:.0f} s in the system", flush=True)
     if table:
         results.print_table()
     sys.exit(1 if results.failed else 3 if sum(Turns.left.values()) else 0)
