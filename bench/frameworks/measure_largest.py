@@ -28,7 +28,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
 FITTED = {"cnn", "ResNet50", "bn_cnn", "VGG16", "transformer", "InceptionV3", "DenseNet121"}  # the margin at the band's upper end was chosen by these
-STEPS, MOST_STEPS, LAYERS = 4, 30, 240  # steps of a try at least and at most, and layers in all of them
+STEPS, MOST_STEPS, LAYERS = 4, 20, 240  # steps of a try at least and at most, and layers in all of them
 HOLDER = """
 import ctypes, sys, time
 c = ctypes.CDLL("libcuda.so.1")
