@@ -211,6 +211,8 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         return status;
     if (a.cards && strcmp(a.cards, "list") == 0)
         return list_cards(&common);
+    if (a.cards && !*a.cards) /* a variable of a script that is not set: not this machine's cpu */
+        return cli_usage_error(command, "--for needs a value: CARD[,CARD]");
     if (!common.operand_count)
         return cli_usage_error(command, "%s memfit %s", command->question, command->usage);
     o->dims = a.dims.items;

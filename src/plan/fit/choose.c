@@ -347,13 +347,19 @@ static memfit_status hand_over(choosing *c, memfit_status status, mf_plan **out)
     return status;
 }
 
-/* The step as asked, and what it takes: known from its graph where there is no room to pack it. */
+/* The step as asked, and what it takes: known from its graph where there is no room to pack it, and where it cannot fit. */
 static memfit_status try_as_asked(choosing *c, memfit_error *err)
 {
     const mf_plan_options *o = &c->fitter->options;
     const mf_fit_facts *whole;
     const int64_t pieces = o->pieces > 1 ? o->pieces : 1;
     const uint32_t chunks = o->chunks > 1 ? o->chunks : 1;
+    if (c->limit && o->only == MF_MODE_TRAIN && pieces == 1 && chunks == 1 &&
+        mf_fitter_facts(c->fitter, MF_MODE_TRAIN, c->batch, false, 1, &whole, err) == MEMFIT_OK &&
+        o->fixed_bytes + whole->variables_end + whole->kept_bytes > c->limit) {
+        c->asked_us = whole->time_us + whole->once_us;
+        return MEMFIT_OK;
+    }
     memfit_status status = try_way(c, pieces, chunks, false, err);
     if (make_room(c, status))
         status = try_way(c, pieces, chunks, false, err);
