@@ -36,7 +36,8 @@ static bool fits(const mf_graph *g, const mf_op *first, const mf_op *second)
 bool cuda_pool_act_takes(const mf_graph *g, const uint32_t *ops, uint32_t count)
 {
     const mf_op *first = &g->ops[ops[0]];
-    if (count > 2 || (first->kind != MF_OP_POOL_MAX && first->kind != MF_OP_UNARY_GRAD) || first->chunked)
+    if (count > 2 || (first->kind != MF_OP_POOL_MAX && (first->kind != MF_OP_UNARY_GRAD || !is_flat(first))) ||
+        first->chunked)
         return false;
     uint32_t next = cuda_only_reader(g, ops[0], first->out[0]);
     if (next == MF_NONE || (count == 2 && ops[1] != next) || g->ops[next].chunked ||
