@@ -334,6 +334,57 @@ static void sums_read_what_was_made(void **state)
     }
 }
 
+/* Two sums that go on in one variable, as gradients of several uses do where a batch runs in pieces, and a reader of what they come to. */
+static mf_graph *added_up(memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, NULL, err);
+    mf_shape shape = opcheck_shape(2, 2, 12, 0, 0, 0);
+    mf_variable v = {.name = "sum", .role = MF_VAR_PARAMETER, .dtype = MF_F32, .shape = shape, .parameter = MF_NONE};
+    uint32_t x = mf_g_input(&b, "x", MF_F32, shape), y = mf_g_input(&b, "y", MF_F32, shape);
+    uint32_t sum = mf_g_use(&b, mf_g_variable(&b, &v));
+    mf_attr half = {.unary = {.function = MF_UNARY_TANH}}, add = {.binary = {.function = MF_ADD}};
+    uint32_t a = mf_g_op(&b, MF_OP_UNARY, &half, 1, &x, 1, NULL, NULL);
+    mf_g_op_in_place(&b, MF_OP_BINARY, &add, 2, (uint32_t[]){sum, a}, 1, &sum);
+    mf_g_op_in_place(&b, MF_OP_BINARY, &add, 2, (uint32_t[]){sum, y}, 1, &sum);
+    uint32_t z = mf_g_op(&b, MF_OP_UNARY, &half, 1, &sum, 1, NULL, NULL);
+    if (mf_build_end_keeping(&b, 1, &z, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 1);
+    g->outputs[0] = z;
+    g->output_count = 1;
+    return g;
+}
+
+/* What a member makes is read by later ones only and made once: the kernel of a group keeps it in a register. */
+static void sums_in_a_variable_stay_apart(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph *plain = added_up(&err), *g = added_up(&err);
+    assert_non_null(plain);
+    assert_non_null(g);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_all}, &err), err);
+    uint32_t groups = 0;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        if (g->ops[i].kind != MF_OP_GROUP)
+            continue;
+        const mf_graph *inner = &g->ops[i].attr.group->inner;
+        groups++;
+        for (uint32_t m = 0; m < inner->op_count; m++)
+            for (uint32_t n = 0; n < inner->op_count; n++) {
+                assert_true(m == n || inner->ops[m].out[0] != inner->ops[n].out[0]);
+                for (uint32_t k = 0; k < inner->ops[n].in_count && n <= m; k++)
+                    assert_int_not_equal(inner->ops[n].in[k], inner->ops[m].out[0]);
+            }
+    }
+    printf("%u groups of %u operations\n", groups, g->op_count);
+    same_bytes(plain, g);
+    mf_graph_destroy(plain);
+    mf_graph_destroy(g);
+}
+
 /* Three layers, each a product by a variable of `side` squared, with the updates of the variables where gradients are final. */
 static mf_graph *trained(const memfit_host *host, int64_t side, memfit_error *err)
 {
@@ -537,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_host_may_refuse_longer_rows),
         cmocka_unit_test(updates_wait_for_each_other),
         cmocka_unit_test(sums_read_what_was_made),
+        cmocka_unit_test(sums_in_a_variable_stay_apart),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     members->table->destroy(members);

@@ -116,15 +116,15 @@ static void bound_by(const grouping *p, const chain *c, uint32_t member, uint32_
     }
 }
 
-/* A member must find what another makes as that one's own result: not through a view, which is no member. */
-static bool reads_around(const mf_graph *g, const chain *c, uint32_t tensor)
+/* A member must find what another makes as that one's own result: not through a view, which is no member; nor what was there before,
+ * as a sum that goes on in a variable does; and nobody makes it a second time. */
+static bool is_around(const mf_graph *g, const chain *c, uint32_t member, uint32_t tensor, bool reads)
 {
-    if (maker_in(g, c, tensor) != MF_NONE)
-        return false;
     for (uint32_t i = 0; i < c->count; i++)
         for (uint32_t k = 0; k < g->ops[c->ops[i]].out_count; k++) {
             uint32_t out = g->ops[c->ops[i]].out[k];
-            if (out != MF_NONE && g->tensors[out].storage == g->tensors[tensor].storage)
+            if (out != MF_NONE && g->tensors[out].storage == g->tensors[tensor].storage &&
+                (reads ? out != tensor || i >= member : i != member))
                 return true;
         }
     return false;
@@ -140,7 +140,7 @@ static bool find_place(const grouping *p, chain *c)
             uint32_t t = k < op->in_count ? op->in[k] : op->out[k - op->in_count];
             if (t == MF_NONE)
                 continue;
-            if (k < op->in_count && reads_around(g, c, t))
+            if (is_around(g, c, i, t, k < op->in_count))
                 return false;
             bound_by(p, c, c->ops[i], g->tensors[t].storage, k >= op->in_count, &after, &before);
         }
