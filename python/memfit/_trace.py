@@ -21,7 +21,7 @@ WORKSPACE = 8519680  # bytes: of cards before Hopper
 PARTIAL_SUMS = 8 << 20  # of a kernel's gradient in float32: 4 to 8 MiB were seen
 HALF_SUMS, MANY_POSITIONS = 4 << 20, 256  # in 16 bits: up to 16 MiB, mostly 2 to 5, and nothing where the image has few positions
 FEW_KERNELS, SMALL_SIDE = 24, 34  # 24 kernels of three pixels over 32 were seen to, over 48 and 64 not
-FEW_POSITIONS = 64  # of an image whose kernels of one pixel are products even where they are odd: 49 were seen, and 81 that are not
+WHOLE_CHANNELS = 512  # kernels of one pixel with a multiple of so many: an odd number of positions is copied (49, 81), with 384 (25, 81) never
 
 
 def _sum_bytes(rows: int, columns: int) -> int:
@@ -251,8 +251,9 @@ def _follower(torch: Any) -> Any:
             moved = sum(t.numel() * item for t in (x, y))
             sums = PARTIAL_SUMS if item == 4 else HALF_SUMS if y.shape[2] * y.shape[3] >= MANY_POSITIONS else 0
             positions = int(y.shape[2] * y.shape[3])
-            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product; only the kernel's gradient needs anything, but where positions are odd and many
-                copied = moved if positions % 2 and positions > FEW_POSITIONS else 0
+            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product: only the kernel's gradient needs anything, as a rule
+                whole = kernel.shape[0] % WHOLE_CHANNELS == 0 and kernel.shape[1] % WHOLE_CHANNELS == 0
+                copied = moved if positions % 2 and whole else 0
                 sizes = [copied, copied or self.product_gradient(x, kernel, y, moved)] if gradients else [copied]
             elif window == 1:
                 direct = item == 4 and kernel.shape[1] <= 128  # the input's gradient is then made where it lies

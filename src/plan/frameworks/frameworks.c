@@ -85,7 +85,7 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
 
 /* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
  * (pools.h): this is what is beside that. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.03, 0.03, 0, 40 * MIB, 0.1};
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
