@@ -170,7 +170,7 @@ def summary(title, errors, inside, widths, above):
     print("%-34s %3d cases  median %4.1f %%  95th %5.1f %%  worst %5.1f %%" % (
         title, len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1]))
     if inside:
-        print("%-34s process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
+        print("%-34s process inside the band %d of %d, band %.1f %% wide in the median, above its end by %.1f %% at most" % (
             "", sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))))
 
 

@@ -19,9 +19,9 @@ import sys
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here))
 RESERVE_MIB, MIB = 623, 1 << 20
-STEPS = ("measured", "measured_drawn", "measured_third", "measured_keras_torch_third", "measured_keras_torch_fourth")
-LARGEST = ("measured_largest", "measured_largest_limited", "measured_largest_second", "measured_largest_third")
-LINES = ("measured_lines", "measured_lines_limited", "measured_lines_second", "measured_lines_third")
+STEPS = ("measured", "measured_drawn", "measured_third", "measured_keras_torch_third", "measured_keras_torch_fourth", "measured_keras_torch_fifth")
+LARGEST = ("measured_largest", "measured_largest_limited", "measured_largest_second", "measured_largest_third", "measured_largest_fourth", "measured_largest_held")
+LINES = ("measured_lines", "measured_lines_limited", "measured_lines_second", "measured_lines_third", "measured_lines_fourth")
 
 
 def read(name):
@@ -69,7 +69,7 @@ def judge_steps(folder, name):
         mark = "" if not process or low <= process <= high else "  above" if process > high else "  below"
         print("%-46s %7.0f %7.0f %+6.1f%%  %7.0f  %6.0f to %6.0f%s" % (r["case"], r["live_bytes"] / MIB, x["live_bytes"] / MIB, error, process, low, high, mark))
     errors.sort()
-    print("%s: %d cases  live: median %.1f %%  95th %.1f %%  worst %.1f %%; inside %d of %d, %.0f %% wide in the median, above by %.1f %% at most\n" % (
+    print("%s: %d cases  live: median %.1f %%  95th %.1f %%  worst %.1f %%; inside %d of %d, %.1f %% wide in the median, above by %.1f %% at most\n" % (
         name, len(errors), statistics.median(errors), errors[int(0.95 * (len(errors) - 1))], errors[-1], inside, len(widths), statistics.median(widths or [0]), max(above)))
 
 

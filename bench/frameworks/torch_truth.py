@@ -206,7 +206,7 @@ def judge(measured, seed, steps):
             len(errors), 100 * statistics.median(errors), 100 * errors[int(0.95 * (len(errors) - 1))], 100 * errors[-1], 100 * statistics.median(pools),
             slowest))
     if inside:
-        print("process inside the band %d of %d, band %.0f %% wide in the median, above its end by %.1f %% at most" % (
+        print("process inside the band %d of %d, band %.1f %% wide in the median, above its end by %.1f %% at most" % (
             sum(inside), len(inside), 100 * statistics.median(widths), max(0, 100 * max(above))))
 
 

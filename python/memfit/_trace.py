@@ -20,8 +20,8 @@ PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_m
 WORKSPACE = 8519680  # bytes: of cards before Hopper
 PARTIAL_SUMS = 8 << 20  # of a kernel's gradient in float32: 4 to 8 MiB were seen
 HALF_SUMS, MANY_POSITIONS = 4 << 20, 256  # in 16 bits: up to 16 MiB, mostly 2 to 5, and nothing where the image has few positions
-FEW_KERNELS, SMALL_SIDE = 24, 34  # 24 kernels of three pixels over 32 were seen to, over 48 and 64 not
-FEW_POSITIONS = 64  # of an image whose kernels of one pixel are products even where they are odd: 49 were seen, and 81 that are not
+FEW_KERNELS, SMALL_SIDE = 24, 34  # 24 kernels of three pixels over 32 take transforms; over 48 and 64 they do not, nor do 12 over 32
+WHOLE_CHANNELS = 512  # kernels of one pixel with a multiple of so many: an odd number of positions is copied (49, 81), with 384 (25, 81) never
 
 
 def _sum_bytes(rows: int, columns: int) -> int:
@@ -251,8 +251,9 @@ def _follower(torch: Any) -> Any:
             moved = sum(t.numel() * item for t in (x, y))
             sums = PARTIAL_SUMS if item == 4 else HALF_SUMS if y.shape[2] * y.shape[3] >= MANY_POSITIONS else 0
             positions = int(y.shape[2] * y.shape[3])
-            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product; only the kernel's gradient needs anything, but where positions are odd and many
-                copied = moved if positions % 2 and positions > FEW_POSITIONS else 0
+            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product: only the kernel's gradient needs anything, as a rule
+                whole = kernel.shape[0] % WHOLE_CHANNELS == 0 and kernel.shape[1] % WHOLE_CHANNELS == 0
+                copied = moved if positions % 2 and whole else 0
                 sizes = [copied, copied or self.product_gradient(x, kernel, y, moved)] if gradients else [copied]
             elif window == 1:
                 direct = item == 4 and kernel.shape[1] <= 128  # the input's gradient is then made where it lies
@@ -270,7 +271,7 @@ def _follower(torch: Any) -> Any:
         def transforms(self, x: Any, kernel: Any, y: Any) -> int:
             """The gradient of few kernels over small images in float32 is made by Fourier transforms: two of each image, and the result's gradient whole."""
             side = max(x.shape[2], x.shape[3]) + max(kernel.shape[2], kernel.shape[3]) - 1
-            if x.element_size() != 4 or kernel.shape[0] > FEW_KERNELS or kernel.shape[1] < 4 * kernel.shape[0] or side > SMALL_SIDE or x.shape[2:] != y.shape[2:]:
+            if x.element_size() != 4 or kernel.shape[0] != FEW_KERNELS or kernel.shape[1] < 4 * kernel.shape[0] or side > SMALL_SIDE or x.shape[2:] != y.shape[2:]:
                 return 0
             points = 1 << int(side - 1).bit_length()
             each = 8 * points * (points // 2 + 1)

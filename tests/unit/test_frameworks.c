@@ -199,7 +199,8 @@ static void test_measured(void **state)
         {"transformer-float32", 16, MF_RUNTIME_TORCH, 1746.0 * (1 << 20), 0.03},
         {"mlp-float32", 4096, MF_RUNTIME_TORCH, 1084.0 * (1 << 20), 0.012}, /* an input of steps before, more or less */
         {"autoencoder-float32", 32, MF_RUNTIME_TORCH, 276.0 * (1 << 20), 0.02}, /* transposed, in cuDNN's copies */
-        {"lstm-float32", 64, MF_RUNTIME_TORCH, 258.0 * (1 << 20), 0.02},        /* cuDNN's buffers */
+        {"autoencoder-mixed_bfloat16", 128, MF_RUNTIME_TORCH, 593.0 * (1 << 20), 0.02}, /* targets, logits, squares */
+        {"lstm-float32", 64, MF_RUNTIME_TORCH, 258.0 * (1 << 20), 0.02},                /* cuDNN's buffers */
         {"lstm_small-float32", 103, MF_RUNTIME_TORCH, 490.8 * (1 << 20), 0.01}, /* of its persistent algorithm */
         {"cnn-float32", 32, MF_RUNTIME_JAX, 2090.0 * (1 << 20), 0.01}, /* places of maxima, pointwise work in place */
         {"cnn-mixed_bfloat16", 128, MF_RUNTIME_JAX, 4056.0 * (1 << 20), 0.02},
@@ -423,7 +424,7 @@ static void test_transposed_room(void **state)
         beside[i] = (double)(x.high_bytes - x.peak_bytes) / (double)x.pool_bytes;
     }
     assert_true(beside[0] < 0.06);
-    assert_true(beside[1] > 0.12);
+    assert_true(beside[1] > beside[0] + 0.01);
 }
 
 /* The Nth allocation fails, for every N: an error and nothing left behind, until it succeeds. */

@@ -132,6 +132,21 @@ static void find_attention(mf_eager *e, const uint32_t *readers, uint32_t p)
     e->last_use[g->ops[before].in[0]] = e->last_use[g->ops[before].in[1]] = after;
 }
 
+/* A model's last sigmoid or softmax has what it was made of as its attribute _keras_logits: to the end of the step. */
+static void keep_logits(mf_eager *e, uint32_t loss)
+{
+    const mf_graph *g = e->graph;
+    uint32_t maker = g->tensors[g->ops[loss].in[0]].producer;
+    if (maker != MF_NONE && g->ops[maker].kind == MF_OP_CAST)
+        maker = g->tensors[g->ops[maker].in[0]].producer;
+    if (maker == MF_NONE)
+        return;
+    const mf_op *last = &g->ops[maker];
+    bool sigmoid = last->kind == MF_OP_UNARY && last->attr.unary.function == MF_UNARY_SIGMOID;
+    if (sigmoid || last->kind == MF_OP_SOFTMAX)
+        e->last_use[last->in[0]] = loss;
+}
+
 static void look(mf_eager *e, uint32_t *readers)
 {
     const mf_graph *g = e->graph;
@@ -163,6 +178,8 @@ static void look(mf_eager *e, uint32_t *readers)
                 e->needs[op->out[k]] = flows && floats(g->tensors[op->out[k]].dtype) && op->kind != MF_OP_COMPARE;
     }
     for (uint32_t i = 0; i < g->op_count; i++) {
+        if (g->ops[i].kind == MF_OP_LOSS)
+            keep_logits(e, i);
         if (is_forward(&g->ops[i]) && g->ops[i].kind == MF_OP_SOFTMAX)
             find_attention(e, readers, i);
         else if (is_forward(&g->ops[i]))
@@ -275,6 +292,9 @@ static void backward(mf_eager *e)
 static void step(mf_eager *e)
 {
     const mf_graph *g = e->graph;
+    for (uint32_t i = 0; i < g->op_count; i++)
+        if (g->ops[i].kind == MF_OP_INPUT && g->ops[i].phase == MF_LOSS_PHASE) /* what is to be predicted */
+            e->value[g->ops[i].out[0]] = mf_eager_take(e, mf_eager_bytes(e, g->ops[i].out[0]));
     forward(e, false);
     end_forward(e);
     clear_gradients(e);

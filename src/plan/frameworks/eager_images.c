@@ -81,7 +81,7 @@ static void conv_backward(mf_eager *e, const mf_op *op)
         mf_eager_give(e, x, dx);
 }
 
-enum { PARTIAL_SUMS = 4 << 20, HALF_SUMS = 12 << 20 }; /* as seen in float32 and in 16 bits */
+enum { PARTIAL_SUMS = 4 << 20, HALF_SUMS = 3 << 20 }; /* as seen in float32 and in 16 bits */
 
 /* Transposed: the whole result, then a part of it as a view, then the bias. */
 static uint64_t whole_transposed(const mf_eager *e, const mf_op *op)
@@ -94,11 +94,22 @@ static uint64_t whole_transposed(const mf_eager *e, const mf_op *op)
     return n;
 }
 
+/* The few channels of pictures, in small windows, are read as they lie (as in python/memfit/_trace.py). */
+static bool makes_picture(const mf_eager *e, const mf_op *op)
+{
+    const mf_shape *y = &e->graph->tensors[op->out[0]].shape;
+    return y->dim[y->rank - 1] < 4 && op->attr.window.kernel[0] <= 4;
+}
+
 /* cuDNN's kernels read and write channels last, and here nobody has turned the tensors: it copies them, as in
  * python/memfit/_trace.py, and adds parts of a kernel's gradient up in some more. */
 static uint64_t turned_inside(const mf_eager *e, const mf_op *op)
 {
-    return mf_eager_bytes(e, op->in[0]) + whole_transposed(e, op) + mf_eager_bytes(e, op->in[1]);
+    const mf_tensor *y = &e->graph->tensors[op->out[0]];
+    uint64_t whole = whole_transposed(e, op), channels = (uint64_t)y->shape.dim[y->shape.rank - 1];
+    if (mf_dtype_bytes(y->dtype) == 2 && channels < 4) /* those of pictures are filled up to 16 bytes */
+        whole = whole / channels * 8;
+    return mf_eager_bytes(e, op->in[0]) + whole + mf_eager_bytes(e, op->in[1]);
 }
 
 static void transposed_forward(mf_eager *e, const mf_op *op)
@@ -130,10 +141,11 @@ static void transposed_backward(mf_eager *e, const mf_op *op)
         dy = mf_eager_take(e, whole);
         mf_tape_drop(e->tape, side);
     }
+    bool half = mf_eager_half(e, op->in[0]), picture = makes_picture(e, op);
     mf_eager_give_new(e, op->in[0]);
-    mf_eager_workspace(e, e->needs[op->in[0]] ? turned_inside(e, op) : 0);
+    mf_eager_workspace(e, e->needs[op->in[0]] && !picture ? turned_inside(e, op) : 0);
     mf_eager_give_new(e, op->in[1]);
-    mf_eager_workspace(e, turned_inside(e, op) + (mf_eager_half(e, op->in[0]) ? HALF_SUMS : PARTIAL_SUMS));
+    mf_eager_workspace(e, picture && !half ? 0 : turned_inside(e, op) + (half ? HALF_SUMS : PARTIAL_SUMS));
     mf_tape_drop(e->tape, dy);
 }
 
@@ -202,6 +214,10 @@ static void batch_norm_backward(mf_eager *e, const mf_op *op)
     uint64_t n = mf_eager_elements(e, x) * 4;
     bool short_form = mf_eager_half(e, x);
     uint32_t dy = short_form ? mf_eager_take(e, n) : MF_NONE;
+    if (short_form) { /* what came back in 16 bits goes with its float32 copy made */
+        mf_tape_drop(e->tape, e->grad[op->out[0]]);
+        e->grad[op->out[0]] = MF_NONE;
+    }
     if (op->in[2] != MF_NONE)
         mf_eager_give_new(e, op->in[2]);
     uint32_t scaled = mf_eager_take(e, n);

@@ -111,9 +111,12 @@ void mf_eager_loss_backward(mf_eager *e, const mf_op *op)
         slope = cross_entropy_backward(e, n);
     } else {
         uint32_t first = mf_eager_take(e, n), second = mf_eager_take(e, n);
+        uint32_t third =
+            f == MF_LOSS_MSE ? mf_eager_take(e, n) : MF_NONE; /* of x^2: x^1, twice that, and the product */
         slope = mf_eager_take(e, n);
         mf_tape_drop(e->tape, first);
         mf_tape_drop(e->tape, second);
+        mf_tape_drop(e->tape, third);
     }
     if (takes_logits(f) && e->probabilities) { /* softmax's or sigmoid's */
         mf_eager_give_new(e, x);

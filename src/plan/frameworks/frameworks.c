@@ -85,16 +85,16 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
 
 /* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
  * (pools.h): this is what is beside that. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.03, 0.03, 0, 40 * MIB, 0.1};
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
 static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
 
 /* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
- * limit gives nothing back for it. One that was tried began to fail (DEVICE_ALLOCATION_FAILED) with 0.93 of what was left, a
- * line with another failed at 0.91. */
-static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.125, 0, 16 * MIB, 0};
+ * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.98 of what was
+ * left. */
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.04, 0, 16 * MIB, 0};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {

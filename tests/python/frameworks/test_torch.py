@@ -31,6 +31,16 @@ def make(n=8, move=False):
     return build
 
 
+def workspaces(build):
+    """cuDNN's, in their order, of the first step."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.csv")
+        memfit.torch_trace(build, path)
+        with open(path) as f:
+            found = [int(line.split(",")[3]) for line in f if ",alloc," in line and line.endswith(",workspace,cudnn\n")]
+    return found[: len(found) // 2]  # two steps are recorded
+
+
 class Trace(unittest.TestCase):
     def test_bytes_are_exact(self):
         parameters = 4 * (3 * 8 * 9 + 8 + 8 * 256 * 10 + 10)
@@ -113,24 +123,37 @@ class Trace(unittest.TestCase):
 
     def test_single_pixels(self):
         """A kernel of one pixel: its gradient is a product for each image, with float32 sums, unless that is far more than the images and there are an
-        even number of positions; with a stride everything is copied."""
+        even number of positions; with a stride everything is copied, and with many channels, too, where positions are odd."""
 
-        def make(stride, side):
+        def make(stride, side, into):
             def build():
-                layer = nn.Conv2d(256, 512, 1, stride, bias=False).cuda().bfloat16()
-                x = torch.randn(32, 256, side, side, device="cuda", dtype=torch.bfloat16)
+                layer = nn.Conv2d(into // 2, into, 1, stride, bias=False).cuda().bfloat16()
+                x = torch.randn(32, into // 2, side, side, device="cuda", dtype=torch.bfloat16, requires_grad=True)
                 return lambda: layer(x).pow(2).sum().backward()
 
             return build
 
         x, y = 32 * 256 * 81 * 2, 32 * 512 * 25 * 2
-        each, images = 32 * 256 * 512 * 4, 32 * (256 + 512) * 64 * 2
-        for stride, side, wanted in (1, 9, each), (2, 9, x + y), (1, 8, images):
-            with tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "step.csv")
-                memfit.torch_trace(make(stride, side), path)
-                with open(path) as f:
-                    self.assertEqual({int(line.split(",")[3]) for line in f if line.endswith(",workspace,cudnn\n")}, {wanted})
+        each, images, whole = 32 * 256 * 512 * 4, 32 * (256 + 512) * 64 * 2, 32 * (512 + 1024) * 81 * 2
+        for stride, side, into, wanted in (1, 9, 512, [each]), (2, 9, 512, 3 * [x + y]), (1, 8, 512, [images]), (1, 9, 1024, 3 * [whole]):
+            with self.subTest(stride=stride, side=side, into=into):
+                self.assertEqual(workspaces(make(stride, side, into)), wanted)
+
+    def test_transforms(self):
+        """The gradient of few kernels over small images, in float32: two transforms of every image on both sides, of 64 x 33 complex numbers."""
+
+        def make(side, kind, kernels=24):
+            def build():
+                layer = nn.Conv2d(96, kernels, 3, padding=1, bias=False).cuda().to(kind)
+                x = torch.randn(4, 96, side, side, device="cuda", dtype=kind)
+                return lambda: layer(x).pow(2).sum().backward()
+
+            return build
+
+        each = 64 * 33 * 8
+        self.assertEqual(workspaces(make(32, torch.float32))[-1], 4 * (2 * each * (96 + 24) + 24 * 32 * 32 * 4))
+        for side, kind, kernels in (48, torch.float32, 24), (32, torch.bfloat16, 24), (32, torch.float32, 12):
+            self.assertLess(workspaces(make(side, kind, kernels))[-1], 4 * 120 * side * side * 4 + (9 << 20))
 
     def test_in_the_cards_order(self):
         """A result comes before the workspace it is made with, a mask before what it masks; a part of a gradient is made whole for a while."""
