@@ -4,7 +4,12 @@
 #include "graph/group.h"
 #include "ops/reference/reference.h"
 
-enum { WARP = 32, AT_ONCE = 4, MOST_ADDENDS = 2, MOST_BLOCKS = 264 /* two on each multiprocessor of the largest cards */ };
+enum {
+    WARP = 32,
+    AT_ONCE = 4,
+    MOST_ADDENDS = 2,
+    MOST_BLOCKS = 264 /* two on each multiprocessor of the largest cards */
+};
 
 /* The members by role; NULL where there is none. */
 typedef struct roles {
@@ -183,8 +188,8 @@ bool cuda_norm_back_spec(cuda_spec *s)
     cuda_say(s, "#define ROW_SIZE %llull\n#define ROWS %llull\n#define TEAM %u\n#define RV %u\n#define ITEMS %llu\n",
              (unsigned long long)r.size, (unsigned long long)r.rows, team, r.width,
              (unsigned long long)((vectors + team - 1) / team));
-    cuda_say(s, "#define AT_ONCE %d\n#define BACK_BLOCKS %llull\n#define BACK_JOIN %u\n#define BACK_AT %llull\n", AT_ONCE,
-             (unsigned long long)blocks, join,
+    cuda_say(s, "#define AT_ONCE %d\n#define BACK_BLOCKS %llull\n#define BACK_JOIN %u\n#define BACK_AT %llull\n",
+             AT_ONCE, (unsigned long long)blocks, join,
              (unsigned long long)cuda_workspace(s, blocks * r.size * sums * sizeof(double)));
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
     cuda_grid(s, "back", blocks, 1);
