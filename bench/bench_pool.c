@@ -567,8 +567,107 @@ static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
     free(at);
 }
 
+/* ---- requests recorded on a card (torch_shim.c) ----------------------------------------------------------------- */
+
+enum { SHIM_STREAMS = 16 };
+
+typedef struct said { /* a line of the file */
+    uint64_t us, bytes;
+    uint32_t id, order;
+    int stream;
+    char op;
+} said;
+
+/* How far a stream was behind is written down later than it was so. */
+static int earlier(const void *a, const void *b)
+{
+    const said *x = a, *y = b;
+    if (x->us != y->us)
+        return x->us < y->us ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+static said *read_shim(const char *path, size_t *count, uint32_t *ids)
+{
+    FILE *file = fopen(path, "r");
+    size_t room = 0, n = 0;
+    said *all = NULL, one = {0};
+    unsigned long long us, bytes;
+    uint64_t latest = 0;
+    while (file && fscanf(file, "%llu %c %u %llu %d", &us, &one.op, &one.id, &bytes, &one.stream) == 5) {
+        if (n == room && !(all = realloc(all, (room = room ? 2 * room : 65536) * sizeof *all)))
+            exit(1);
+        if (one.stream < 0 || one.stream >= SHIM_STREAMS || !strchr("aful", one.op))
+            continue;
+        latest = one.op != 'l' && us > latest ? us : latest; /* two threads may have written in the other order */
+        one.us = one.op == 'l' ? us : latest, one.bytes = bytes, one.order = (uint32_t)n;
+        *ids = one.id > *ids ? one.id : *ids;
+        all[n++] = one;
+    }
+    if (!n)
+        fprintf(stderr, "bench_pool play: %s has no requests\n", path), exit(1);
+    fclose(file);
+    qsort(all, n, sizeof *all, earlier);
+    *count = n;
+    return all;
+}
+
+/* Plays such a file through a pool as PyTorch's, on sim: streams are as far behind as they were. */
+static void play(const char *path, uint64_t handle_us)
+{
+    size_t count;
+    uint32_t ids = 0;
+    memfit_error err;
+    said *all = read_shim(path, &count, &ids);
+    struct { memfit_address at; uint64_t bytes; } *blocks = calloc((size_t)ids + 1, sizeof *blocks);
+    memfit_device *device = open_sim(139 * 1024 * MiB);
+    memfit_pool *pool;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    memfit_stream streams[SHIM_STREAMS] = {0};
+    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.ignore_environment = true;
+    must(memfit_pool_create(device, &o, &pool, &err), &err);
+    pool->pages.part = 32; /* as torch.c has it */
+    mf_sim_handle_us(device, handle_us);
+    for (int i = 1; i < SHIM_STREAMS; i++)
+        must(memfit_stream_create(device, &streams[i], &err), &err);
+    uint64_t now_us = all[0].us, half_us = now_us + (all[count - 1].us - now_us) / 2, live = 0, peak = 0;
+    uint64_t moving = 0, lost = 0, length = half_us - now_us + 1;
+    for (const said *s = all; s < all + count; s++) {
+        if (s->us > now_us)
+            must(memfit_device_advance(device, s->us - now_us, &err), &err);
+        if (now_us <= half_us)
+            moving = pool->moving_us, lost = pool->lost_us;
+        now_us = s->us > now_us ? s->us : now_us;
+        if (s->op == 'l') {
+            mf_sim_lag_us(device, streams[s->stream], s->bytes);
+        } else if (s->op == 'a') {
+            must(memfit_pool_alloc_on(pool, s->bytes, 0, 0, streams[s->stream], &blocks[s->id].at, &err), &err);
+            live += blocks[s->id].bytes = s->bytes;
+            peak = live > peak ? live : peak;
+        } else if (blocks[s->id].at && s->op == 'u') {
+            must(memfit_pool_use_on(pool, blocks[s->id].at, streams[s->stream], &err), &err);
+        } else if (blocks[s->id].at) {
+            must(memfit_pool_free_on(pool, blocks[s->id].at, streams[s->stream], &err), &err);
+            live -= blocks[s->id].bytes;
+            blocks[s->id].at = 0;
+        }
+    }
+    must(mf_pool_check(pool, &err), &err);
+    double part = 100.0 / (double)length;
+    printf("%-30s %4llu us  %.4f of %5.2f GiB  moving %5.2f %% %5.2f %%  lost %5.2f %% %5.2f %%  pages %llu  waits %llu\n",
+           path, (unsigned long long)handle_us,
+           (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
+           (double)moving * part, (double)(pool->moving_us - moving) * part, (double)lost * part,
+           (double)(pool->lost_us - lost) * part, (unsigned long long)pool->remapped_pages,
+           (unsigned long long)pool->stream_waits);
+    memfit_pool_destroy(pool);
+    must(memfit_device_close(device, &err), &err);
+    free(blocks);
+    free(all);
+}
+
 /* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
- * steps TRACE HANDLE_US LAG_US. */
+ * steps TRACE HANDLE_US LAG_US; or play REQUESTS HANDLE_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -593,5 +692,7 @@ int main(int argc, char **argv)
         torch_calls(argv[2]);
     if (argc > 4 && !strcmp(only, "steps"))
         steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+    if (argc > 3 && !strcmp(only, "play"))
+        play(argv[2], strtoull(argv[3], NULL, 10));
     return 0;
 }

@@ -1,5 +1,8 @@
-"""Training and inference loops written after the pool's rules were finished (packing from the fullest moment was the last): nothing was changed for
-them. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+"""Training and inference loops written after the pool's rules were finished: nothing was changed for them. As in torch_models.py each is a generator, one
+step each; bench/torch_streams.py measures them.
+
+blades, depth, answers and seasons were written when packing from the fullest moment was the last rule, and served to mend it. llama, prefetch, rollouts and
+codec were written when the rules had closer packing and moves that nobody waits for, and before those had run on a card.
 """
 import random
 
@@ -164,5 +167,222 @@ def seasons_steps(torch):
         yield loss.detach()
 
 
+# ---- written after closer packing --------------------------------------------------------------------------------------------
+
+
+def llama_steps(torch):
+    """torch.compile: a small Llama is trained from scratch, as most do it: bfloat16 by autocast, four batches to a step, gradients clipped, fused AdamW, a rate that
+    rises and falls."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, groups, width, inner, vocab, length, batch, parts = 8, 16, 4, 1024, 2816, 32000, 1024, 6, 4
+    part = width // heads
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2 = nn.RMSNorm(width), nn.RMSNorm(width)
+            self.q, self.k, self.v, self.o = (nn.Linear(a, b, bias=False) for a, b in ((width, width), (width, groups * part), (width, groups * part), (width, width)))
+            self.gate, self.up, self.down = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+
+        def forward(self, x, cos, sin):
+            def turned(t, n):
+                t = t.view(*t.shape[:2], n, part).transpose(1, 2)
+                a, b = t.chunk(2, -1)
+                return t * cos + torch.cat((-b, a), -1) * sin
+
+            h = self.n1(x)
+            k, v = turned(self.k(h), groups), self.v(h).view(*h.shape[:2], groups, part).transpose(1, 2)
+            k, v = (t.repeat_interleave(heads // groups, 1) for t in (k, v))
+            a = F.scaled_dot_product_attention(turned(self.q(h), heads).to(v.dtype), k.to(v.dtype), v, is_causal=True)
+            x = x + self.o(a.transpose(1, 2).reshape(x.shape))
+            h = self.n2(x)
+            return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+    class Llama(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.blocks = nn.Embedding(vocab, width), nn.ModuleList(Block() for _ in range(layers))
+            self.norm, self.out = nn.RMSNorm(width), nn.Linear(width, vocab, bias=False)
+            angles = torch.outer(torch.arange(length), 1e4 ** (-torch.arange(0, part, 2) / part)).repeat(1, 2)
+            self.register_buffer("cos", angles.cos())
+            self.register_buffer("sin", angles.sin())
+
+        def forward(self, text):
+            x = self.words(text[:, :-1])
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin)
+            return F.cross_entropy(self.out(self.norm(x)).float().flatten(0, 1), text[:, 1:].flatten())
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    model = Llama().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, (0.9, 0.95), weight_decay=0.1, fused=True)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-4, 100_000)
+    run = torch.compile(model)
+    while True:
+        for _ in range(parts):
+            text = torch.randint(0, vocab, (batch, length + 1)).to(DEVICE, non_blocking=True)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = run(text) / parts
+            loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def prefetch_steps(torch):
+    """Side streams and DataLoader workers: torchvision's EfficientNetV2-S, pictures cut by the workers and made ready on a side stream one batch ahead (the prefetcher of many
+    training scripts: channels last, normalised, a part of some erased); how many were right leaves on another stream; a slow copy of the weights."""
+    F = torch.nn.functional
+    from torchvision.models import efficientnet_v2_s
+
+    class Pictures(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (16, 3, 256, 256), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            dice = random.Random(i)
+            top, left = dice.randrange(32), dice.randrange(32)
+            x = self.stored[i % 16, :, top:top + 224, left:left + 224]
+            return x.flip(2) if dice.random() < 0.5 else x.clone(), i % 1000
+
+    torch.manual_seed(0)
+    model = efficientnet_v2_s().to(DEVICE, memory_format=torch.channels_last)
+    slow = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=2e-5, nesterov=True)
+    loader = iter(torch.utils.data.DataLoader(Pictures(), 128, num_workers=4, pin_memory=True, persistent_workers=True))
+    side, away = torch.cuda.Stream(), torch.cuda.Stream()
+    mean, spread = (torch.tensor(v, device=DEVICE).view(1, 3, 1, 1) * 255 for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    dice = random.Random(97)
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(side):
+            x, y = x.to(DEVICE, non_blocking=True, memory_format=torch.channels_last), y.to(DEVICE, non_blocking=True)
+            x = x.float().sub_(mean).div_(spread)
+            for i in dice.sample(range(x.shape[0]), 8):
+                top, left, size = dice.randrange(120), dice.randrange(120), dice.randrange(30, 100)
+                x[i, :, top:top + size, left:left + size] = torch.randn(3, size, size, device=DEVICE)
+        return x, y
+
+    side.wait_stream(torch.cuda.current_stream())
+    ahead = fetch()
+    while True:
+        main = torch.cuda.current_stream()
+        main.wait_stream(side)
+        x, y = ahead
+        x.record_stream(main)
+        y.record_stream(main)
+        ahead = fetch()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            scores = model(x)
+            loss = F.cross_entropy(scores, y, label_smoothing=0.1)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        torch._foreach_lerp_(slow, [p.detach() for p in model.parameters()], 1e-4)
+        away.wait_stream(main)
+        with torch.cuda.stream(away):
+            right = (scores.detach().topk(5, 1).indices == y[:, None]).any(1).float().mean()
+            right.to("cpu", non_blocking=True)
+        scores.record_stream(away)
+        y.record_stream(away)
+        del x, y, scores, right
+        yield loss.detach()
+
+
+def rollouts_steps(torch):
+    """Inference with growing sequences: answers are drawn for training by reward, eight for every question. Questions of one length are read together, what was read is kept for
+    eight rows each and grows by a word at a time; answers that have ended leave, and when few are left the next questions come."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, groups, width, inner, vocab = 12, 16, 4, 1024, 2816, 32000
+    part = width // heads
+    torch.manual_seed(0)
+    words = nn.Embedding(vocab, width).to(DEVICE).to(torch.bfloat16)
+    shapes = ((width, width), (width, 2 * groups * part), (width, width), (width, 2 * inner), (inner, width))
+    parts = [[nn.Linear(a, b, bias=False).to(DEVICE).to(torch.bfloat16) for a, b in shapes] for _ in range(layers)]
+    dice = random.Random(101)
+
+    def read(x, kept):
+        for i, (to_q, to_kv, out, up, down) in enumerate(parts):
+            h = F.rms_norm(x, (width,))
+            q = to_q(h).view(*h.shape[:2], heads, part).transpose(1, 2)
+            k, v = (t.transpose(1, 2) for t in to_kv(h).view(*h.shape[:2], 2, groups, part).unbind(2))
+            if kept[i] is not None:
+                k, v = torch.cat((kept[i][0], k), 2), torch.cat((kept[i][1], v), 2)
+            kept[i] = (k, v)
+            k, v = (t.repeat_interleave(heads // groups, 1) for t in (k, v))
+            x = x + out(F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1).transpose(1, 2).reshape(x.shape))
+            a, b = up(F.rms_norm(x, (width,))).chunk(2, -1)
+            x = x + down(F.silu(a) * b)
+        return F.linear(F.rms_norm(x[:, -1], (width,)), words.weight).float()
+
+    with torch.no_grad():
+        while True:
+            questions, length = dice.randrange(8, 25), dice.randrange(64, 768)
+            kept = [None] * layers
+            scores = read(words(torch.randint(0, vocab, (questions, length), device=DEVICE)), kept)
+            kept = [(k.repeat_interleave(8, 0), v.repeat_interleave(8, 0)) for k, v in kept]
+            scores, rows, said = scores.repeat_interleave(8, 0), 8 * questions, 0
+            begun = rows
+            while rows * 4 > begun and said < 160:
+                for _ in range(8):  # a step of ours: eight words each
+                    word = (scores / 0.8).softmax(-1).multinomial(1)
+                    scores = read(words(word), kept)
+                said += 8
+                stay = sorted(dice.sample(range(rows), max(1, rows - dice.randrange(0, 1 + rows // 6))))
+                if len(stay) < rows:
+                    order = torch.tensor(stay, device=DEVICE)
+                    kept, scores, rows = [(k[order], v[order]) for k, v in kept], scores[order], len(stay)
+                yield scores.amax()
+
+
+def codec_steps(torch):
+    """Two models by turns: a variational autoencoder of pictures and torchvision's ResNet18, which is trained on the pictures and on what the autoencoder makes of them; every
+    twelfth batch is the rest of the data and smaller."""
+    nn, F = torch.nn, torch.nn.functional
+    from torchvision.models import resnet18
+
+    def down(a, b):
+        return nn.Sequential(nn.Conv2d(a, b, 4, 2, 1), nn.GroupNorm(8, b), nn.SiLU(), nn.Conv2d(b, b, 3, 1, 1), nn.GroupNorm(8, b), nn.SiLU())
+
+    def up(a, b):
+        return nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(a, b, 3, 1, 1), nn.GroupNorm(8, b), nn.SiLU(), nn.Conv2d(b, b, 3, 1, 1), nn.GroupNorm(8, b), nn.SiLU())
+
+    torch.manual_seed(0)
+    coder = nn.Sequential(nn.Conv2d(3, 32, 3, 1, 1), down(32, 64), down(64, 128), down(128, 256), nn.Conv2d(256, 32, 1)).to(DEVICE)
+    decoder = nn.Sequential(nn.Conv2d(16, 256, 1), up(256, 128), up(128, 64), up(64, 32), nn.Conv2d(32, 3, 3, 1, 1)).to(DEVICE)
+    judge = resnet18(num_classes=200).to(DEVICE)
+    o1 = torch.optim.Adam([*coder.parameters(), *decoder.parameters()], 1e-4)
+    o2 = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+
+    def coded(x):
+        middle, spread = coder(x).chunk(2, 1)
+        return middle, spread, decoder(middle + torch.randn_like(middle) * (0.5 * spread).exp())
+
+    for i in range(1 << 30):
+        rows = 40 if i // 2 % 12 == 11 else 64
+        x, y = torch.rand(rows, 3, 128, 128, device=DEVICE), torch.randint(0, 200, (rows,), device=DEVICE)
+        if i % 2 == 0:
+            middle, spread, made = coded(x)
+            loss = F.mse_loss(made, x) - 5e-4 * (1 + spread - middle.square() - spread.exp()).mean()
+            loss.backward()
+            o1.step()
+            o1.zero_grad(set_to_none=True)
+        else:
+            with torch.no_grad():
+                made = coded(x)[2]
+            loss = F.cross_entropy(judge(torch.cat((x, made))), torch.cat((y, y)))
+            loss.backward()
+            o2.step()
+            o2.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
-FRESH = {"blades": (blades_steps, 28, 14, 8), "depth": (depth_steps, 30, 12, 8), "answers": (answers_steps, 20, 8, 8), "seasons": (seasons_steps, 36, 12, 8)}
+FRESH = {"blades": (blades_steps, 28, 14, 8), "depth": (depth_steps, 30, 12, 8), "answers": (answers_steps, 20, 8, 8), "seasons": (seasons_steps, 36, 12, 8),
+         "codec": (codec_steps, 48, 24, 60), "prefetch": (prefetch_steps, 30, 10, 60), "rollouts": (rollouts_steps, 40, 10, 60), "llama": (llama_steps, 12, 6, 60)}

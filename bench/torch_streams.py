@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
 
-    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--json FILE]
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
 Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py and torch_fresh.py are all that has to be on the machine:
@@ -17,12 +17,12 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons
-         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; the last four: torch_fresh.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama
+         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; the last two: torch_fresh.py).
 
-Each allocator has a process of its own. The processes of a workload are all ready before the first is timed, and take turns of a
-few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
-medians, of the sums of all turns, and the median of the pairs. What the pool did in the turns (pages moved and made, the time that took) is
+Each allocator has a process of its own. The processes of a workload are all ready before the first is timed (the peers are warmed up at once, memfit by itself), and take turns
+of a few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
+medians, of the sums of all turns, the median of the pairs, and their mean with its standard error. With --ahead the processes of all parts start before the first part. What the pool did in the turns (pages moved and made, the time that took) is
 printed below its row. Exit status 1: something was wrong or failed.
 """
 import argparse
@@ -76,7 +76,7 @@ SLEEP = 20_000_000  # cycles: 10 ms or so
 def order_trials(torch, trials):
     """{order: wrong reads}. The side stream sleeps, then reads; the main stream frees and overwrites meanwhile."""
     main, sides = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(3)]
-    sizes = (64, 3000, 20_000, 300_000, 2_000_000)
+    sizes, dice, writer = (64, 3000, 20_000, 300_000, 2_000_000), random.Random(2), main
 
     def read_late(a, side, n):
         out = torch.empty(n, device="cuda")
@@ -87,7 +87,8 @@ def order_trials(torch, trials):
         return out
 
     def overwrite(n):
-        return [torch.full((n,), 9.0, device="cuda") for _ in range(6)]
+        with torch.cuda.stream(writer):
+            return [torch.full((n,), 9.0, device="cuda") for _ in range(6)]
 
     def after(a, n):
         outs = [read_late(a, sides[0], n)]
@@ -135,6 +136,32 @@ def order_trials(torch, trials):
         t.join()
         return outs
 
+    def freed_elsewhere(a, n):  # the last reference is another thread's
+        outs, held = after(a, n), [a]
+        del a
+        gone, go = threading.Event(), threading.Event()
+
+        def drop():
+            go.wait()
+            held.clear()
+            gone.set()
+        threading.Thread(target=drop).start()
+        return outs, lambda: (go.set(), gone.wait())
+
+    def drawn(a, n):  # uses and records of some streams in any order, then another stream asks for the memory
+        nonlocal writer
+        writer = dice.choice((main, *sides))
+        used = dice.sample(sides, dice.randrange(1, 4))
+        calls = [(what, side) for side in used for what in ("use", "record") for _ in range(dice.randrange(1, 3))]
+        dice.shuffle(calls)
+        outs = []
+        for what, side in calls:
+            if what == "use":
+                outs.append(read_late(a, side, n))
+            else:
+                (a if dice.random() < 0.7 else a[n // 2:]).record_stream(side)
+        return outs
+
     def unrecorded(a, n):
         return [read_late(a, sides[0], n)]
 
@@ -156,15 +183,20 @@ def order_trials(torch, trials):
     wrong = {}
     for name, order in (("recorded after the use", after), ("recorded before the use", before), ("recorded between two uses", between),
                         ("recorded twice", twice), ("three streams", several), ("its own stream, too", own_too), ("through a view", a_view),
-                        ("by another thread", other_thread), ("made on a side stream", None), ("freed, then empty_cache", after),
+                        ("by another thread", other_thread), ("freed by another thread", freed_elsewhere), ("drawn orders, streams and writers", drawn),
+                        ("made on a side stream", None), ("freed, then empty_cache", after),
                         ("not recorded", unrecorded)):
         wrong[name] = 0
         for i in range(trials if order is not unrecorded else min(trials, 10)):
             n = sizes[i % len(sizes)]
             if order:
                 a = torch.full((n,), 7.0, device="cuda")
-                outs = order(a, n)
+                outs, free = order(a, n), None
+                if isinstance(outs, tuple):
+                    outs, free = outs
                 del a
+                if free:
+                    free()
                 if name.endswith("empty_cache"):
                     torch.cuda.empty_cache()
                 keep = overwrite(n)
@@ -174,6 +206,7 @@ def order_trials(torch, trials):
             wrong[name] += any(bool((o != 7.0).any()) for o in outs)
             del outs, keep
         torch.cuda.synchronize()
+        writer = main
     return wrong
 
 
@@ -460,21 +493,24 @@ def start(args, part):
 
 
 def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
-    """{allocator: figures or None}. All start at once, are warmed up one after the other, each alone on the card, then timed in turns,
+    """{allocator: figures or None}. All start at once, the peers are warmed up together, then memfit alone on the card, then all are timed in turns,
     no round beginning later than args.turns seconds after the first."""
     processes, times, spent, out = [], {}, {}, {}
     begun = begun or start(args, part)
-    loaded = [p.answer(deadline) for p in begun]
-    for p, there in zip(begun, loaded):
-        if there:
-            p.say(f"run {warm}")
-        if not there or p.answer(deadline) is None:
-            print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
-            out[p.name] = None
-            p.stop()
-            continue
-        processes.append(p)
-        times[p.name], spent[p.name] = [], []
+    loaded = {p: p.answer(deadline) for p in begun}
+    ours = [p for p in begun if p.name.startswith("memfit")]
+    for group in ([p for p in begun if p not in ours], *([p] for p in ours)):
+        for p in group:
+            if loaded[p]:
+                p.say(f"run {warm}")
+        for p in group:
+            if not loaded[p] or p.answer(deadline) is None:
+                print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
+                out[p.name] = None
+                p.stop()
+                continue
+            processes.append(p)
+            times[p.name], spent[p.name] = [], []
     dice, last = random.Random(1), min(deadline - 5, time.monotonic() + args.turns)
     for done in range(rounds):
         if time.monotonic() > last and done:
@@ -489,7 +525,7 @@ def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
                 print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
                 processes.remove(p)
                 out[p.name] = None
-    for p in processes:
+    for p in sorted(processes, key=begun.index):
         p.say("end")
         got = p.answer(deadline + 10)
         if got and times[p.name]:
@@ -533,7 +569,7 @@ def in_turns(r):
 
 def show_turns(part, results):
     """Times are beside the better of the peers; those of sums count every turn, the medians' none that was disturbed."""
-    print(f"\n{part:16}{'ms/step':>12}{'of medians':>12}{'of sums':>10}{'of pairs':>10}{'reserved/live':>15}{'live MiB':>10}{'remaps':>8}{'pages':>8}{'moving ms':>11}{'waits':>7}")
+    print(f"\n{part:16}{'ms/step':>12}{'of medians':>12}{'of sums':>10}{'of pairs':>10}{'their mean':>19}{'reserved/live':>15}{'live MiB':>10}{'remaps':>8}{'pages':>8}{'moving ms':>11}{'waits':>7}")
     timed = {a: r for a, r in results.items() if r and r.get("times_ms")}
     best = min((r for a, r in timed.items() if not a.startswith("memfit")), key=lambda r: sum(r["times_ms"]), default=None)
     for allocator in results:
@@ -542,8 +578,10 @@ def show_turns(part, results):
             print(f"{allocator:16}{'failed':>12}")
             continue
         pairs = sorted(a / b for a, b in zip(r["times_ms"], (best or r)["times_ms"]))
+        mean = sum(pairs) / len(pairs)
+        error = (sum((p - mean) ** 2 for p in pairs) / max(1, len(pairs) - 1) / len(pairs)) ** 0.5
         ratios = (r["ms"] / best["ms"], sum(r["times_ms"]) / sum(best["times_ms"]), pairs[len(pairs) // 2]) if best else (0, 0, 0)
-        print(f"{os.path.basename(allocator):16}{r['ms']:12.2f}{ratios[0]:12.3f}{ratios[1]:10.3f}{ratios[2]:10.3f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:10.0f}"
+        print(f"{os.path.basename(allocator):16}{r['ms']:12.2f}{ratios[0]:12.3f}{ratios[1]:10.3f}{ratios[2]:10.3f}{mean:>9.4f} +- {error:.4f}{r['reserved'] / max(1, r['live']):15.3f}{r['live'] / 2**20:10.0f}"
               f"{r.get('remaps', ''):>8}{r.get('remapped_pages', ''):>8}{r['moving_us'] / 1e3 if 'moving_us' in r else '':>11}{r.get('stream_waits', ''):>7}")
         if in_turns(r):
             print(in_turns(r))
@@ -558,6 +596,7 @@ def main():
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads")
     parser.add_argument("--turns", type=float, default=20, help="seconds for the turns of a workload")
+    parser.add_argument("--ahead", action="store_true", help="the processes of all parts start before the first part")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
@@ -570,19 +609,22 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
+        if {"codec", "prefetch"} & set(parts):
+            import torchvision  # noqa: F401
+    begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     for i, part in enumerate(parts):
         left = end - time.monotonic()
-        deadline = end if part == "gpt2" else time.monotonic() + left * (0.5 if "gpt2" in parts[i + 1:] else 1)
+        deadline = time.monotonic() + (left / (len(parts) - i) if args.ahead else left)
         if part in ("orders", "graphs"):
             results[part] = run_checks(args, part, deadline)
             good = show_checks(part, results[part]) and good
         else:
-            results[part] = run_turns(args, part, *WORKLOADS[part][1:], deadline)
+            results[part] = run_turns(args, part, *WORKLOADS[part][1:], deadline, begun.get(part))
             good = show_turns(part, results[part]) and good
         sys.stdout.flush()
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(results, f, indent=1)
+        if args.json:
+            with open(args.json, "w", encoding="utf-8") as f:
+                json.dump(results, f, indent=1)
     print("\n" + ("all as it should be" if good else "SOMETHING IS WRONG: see above"))
     return 0 if good else 1
 
