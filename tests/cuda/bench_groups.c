@@ -1,12 +1,13 @@
 /*
- * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random. Prints
- * a line a group and, for each family and direction, on how many shapes the group is the faster.
+ * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random.
+ * Prints a line a group and, for each family and direction, on how many shapes the group is the faster.
  *
  *     bench_groups [SHAPES] [SEED] [FAMILY...]
  *     bench_groups compile ARCH SHAPES SEED [FAMILY...]     needs no card: compiles their kernels into MEMFIT_CACHE
  *
- * Both sides are what a step has: recorded once, launched as a whole, members by the methods that the planner takes from
- * their menus. What passes between members has storage on their side; all tensors lie where they would not be in the cache.
+ * Both sides are what a step has: recorded once, launched as a whole, members by the methods that the planner takes
+ * from their menus. What passes between members has storage on their side; all tensors lie where they would not be in
+ * the cache.
  */
 #include "bench_draw.h"
 #include "engines.h"

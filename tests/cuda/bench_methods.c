@@ -1,12 +1,12 @@
 /*
- * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the card and
- * timed. Prints a line a shape and how often the planner's choice was the fastest.
+ * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the
+ * card and timed. Prints a line a shape and how often the planner's choice was the fastest.
  *
  *     bench_methods [SHAPES] [SEED] [FIRST FAMILY] [LAST FAMILY]
  *
- * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32, convolutions of
- * one cell to at most 4 channels (forward, data, weights) in bfloat16; products over one very long axis in float32 (TF32 beside
- * them) and bfloat16.
+ * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32,
+ * convolutions of one cell to at most 4 channels (forward, data, weights) in bfloat16; products over one very long axis
+ * in float32 (TF32 beside them) and bfloat16.
  */
 #include "bench_draw.h"
 #include "engines.h"

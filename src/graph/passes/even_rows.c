@@ -1,15 +1,18 @@
 /*
- * even_rows.c: logits in 16 bits over a number of classes that is no multiple of 8 get a few columns more. A library multiplies
- * such rows several times as quickly as others, and for it they would have to be copied before each product (GPT-2's 50,257 words:
- * three copies of its largest tensor). The kernel gets columns of zeros and the bias, which is made where there is none, as many times
- * minus infinity: such a class has no part in the loss and a slope of 0. The gradients of kernel and bias are cut.
+ * even_rows.c: logits in 16 bits over a number of classes that is no multiple of 8 get a few columns more. A library
+ * multiplies such rows several times as quickly as others, and for it they would have to be copied before each product
+ * (GPT-2's 50,257 words: three copies of its largest tensor). The kernel gets columns of zeros and the bias, which is
+ * made where there is none, as many times minus infinity: such a class has no part in the loss and a slope of 0. The
+ * gradients of kernel and bias are cut.
  *
- *     x, w, b -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;   x, d -> matmul -> dw;   d -> reduce -> db
+ *     x, w, b -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;
+ *     x, d -> matmul -> dw;   d -> reduce -> db
  *
  *     w -> pad -> w';   b -> pad -> b';   x, w', b' -> matmul -> y' -> loss, loss_grad -> d';   d', w' -> matmul -> dx;
  *     x, d' -> matmul -> dw' -> slice -> dw;   d' -> reduce -> db' -> slice -> db
  *
- * Only where nothing reads the logits that would see more classes (a prediction, most metrics), and the kernel is no transposed one.
+ * Only where nothing reads the logits that would see more classes (a prediction, most metrics), and the kernel is no
+ * transposed one.
  */
 #include "graph/passes/even_rows.h"
 

@@ -345,8 +345,8 @@ static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t
     return fits && is_float(s, s->op->in[0]) && s->graph->tensors[s->op->out[0]].dtype != MF_F64;
 }
 
-/* Where it is faster than cuBLASLt, of 31 drawn shapes (docs/bench/cuda.md): spread along the axis on all; outer products with few
- * columns; the others on an axis of several millions (S7). Elsewhere it stands behind the library. */
+/* Where it is faster than cuBLASLt, of 31 drawn shapes (docs/bench/cuda.md): spread along the axis on all; outer
+ * products with few columns; the others on an axis of several millions (S7). Elsewhere it stands behind the library. */
 static bool thin_wins(const thin_product *t)
 {
     enum { LONG = 1 << 22, FEW_COLUMNS = 5 };

@@ -31,8 +31,8 @@ static bool is_float(const roles *r, uint32_t id)
     return dtype == MF_F32 || dtype == MF_BF16 || dtype == MF_F16;
 }
 
-/* Everything that is there is a float of at most 32 bits; elements side by side: 16 bytes of the narrowest, as far as rows and places
- * in memory are divisible. */
+/* Everything that is there is a float of at most 32 bits; elements side by side: 16 bytes of the narrowest, as far as
+ * rows and places in memory are divisible. */
 static bool find_width(roles *r)
 {
     const mf_op *ops[] = {r->norm, r->sum, r->total};
@@ -130,7 +130,8 @@ bool cuda_norm_back_takes(const mf_graph *g, const uint32_t *ops, uint32_t count
 
 /* ---- the text ---- */
 
-/* Where an operand is in the argument, and whether it is there: of a group, inner tensors are its inputs, then its outputs. */
+/* Where an operand is in the argument, and whether it is there: of a group, inner tensors are its inputs, then its
+ * outputs. */
 static bool say_operand(cuda_spec *s, const roles *r, const char *name, const mf_op *op, bool out, uint32_t i)
 {
     uint32_t id = op && i < (out ? op->out_count : op->in_count) ? (out ? op->out[i] : op->in[i]) : MF_NONE;

@@ -17,8 +17,8 @@ static bool is_flat(const mf_op *op)
     return op->attr.unary.function == MF_UNARY_RELU || op->attr.unary.function == MF_UNARY_RELU6;
 }
 
-/* Backwards, windows that lie over each other read slopes and results several times: in 16 bits that is the slower way (on 8 of 11
- * shapes by 1 to 7 %, docs/bench/cuda.md). */
+/* Backwards, windows that lie over each other read slopes and results several times: in 16 bits that is the slower way
+ * (on 8 of 11 shapes by 1 to 7 %, docs/bench/cuda.md). */
 static bool is_read_once(const mf_graph *g, const mf_op *pool)
 {
     const mf_window *w = &pool->attr.window;
@@ -29,7 +29,8 @@ static bool is_read_once(const mf_graph *g, const mf_op *pool)
     return once || apart;
 }
 
-/* Two operations in this order: one's result is the other's first operand, and everything has a type that the kernel takes. */
+/* Two operations in this order: one's result is the other's first operand, and everything has a type that the kernel
+ * takes. */
 static bool fits(const mf_graph *g, const mf_op *first, const mf_op *second)
 {
     bool back = first->kind == MF_OP_UNARY_GRAD;

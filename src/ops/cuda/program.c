@@ -291,8 +291,9 @@ static bool is_long(const mf_op *op)
     }
 }
 
-/* A sum over rows with a long function before it pays where there is much to read: of 20 shapes the group was the faster on all four
- * from 32 million elements on and on six of 16 below (docs/bench/cuda.md). GPT-2's 25 million, by which its step gained, are in. */
+/* A sum over rows with a long function before it pays where there is much to read: of 20 shapes the group was the
+ * faster on all four from 32 million elements on and on six of 16 below (docs/bench/cuda.md). GPT-2's 25 million, by
+ * which its step gained, are in. */
 static bool pays(const cuda_program *p)
 {
     enum { LEAST = 24 << 20 };
