@@ -58,8 +58,6 @@ CASES = {
     "s1-f32": ("s1", 32, 2000, "f32", ["s1-f32:graph"], []),
     "resnet50-bf16-tuned": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile"], []),
     "resnet50-bf16-cold": ("resnet50", 256, 2, "bf16", [], []),
-    "resnet50-bf16-nondet": ("resnet50", 256, 30, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
-    "s9-tf32-nondet": ("s9", 32, 20, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
 }
 PROFILES = ["gpt2-b64-bf16"]
 # Batches of an epoch. One stays on the card, as peers' do; words are few bytes, and S1's epoch has some 30 steps.
@@ -201,7 +199,7 @@ def mib(n):
 def say(case, row):
     m = row["memfit"]
     if m["rc"] or "step_ms" not in m:
-        print(f"{case:25} memfit rc {m['rc']} after {m['seconds']} s: {m.get('error', '')[-300:]!r}", flush=True)
+        print(f"{case:25} memfit rc {m['rc']} after {m['seconds']} s: {str(m.get('error', ''))[-300:]!r}", flush=True)
     else:
         print(f"{case:25} {'memfit':26} {m['step_ms']:9.3f} {m['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
               f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
@@ -267,7 +265,7 @@ def compile_all(memfit, models, out, wanted, end, at_once):
                     p.kill()
     def is_own(case):
         """Has kernels that no other row has: what a limit makes run again is there already, pieces are not."""
-        return not case.endswith(("-cold", "-nondet", "-tuned")) and (not CASES[case][5] or case.startswith(("s7", "s9")))
+        return not case.endswith(("-cold", "-tuned")) and (not CASES[case][5] or case.startswith(("s7", "s9")))
     warm = [c for c in cases if is_own(c)] + [c for c in cases if c.endswith("-tuned")]
     warming = threading.Thread(target=queue, args=(warm,))
     warming.start()

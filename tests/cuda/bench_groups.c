@@ -1,12 +1,13 @@
 /*
- * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random. Prints
- * a line a group and, for each family and direction, on how many shapes the group is the faster.
+ * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random.
+ * Prints a line a group and, for each family and direction, on how many shapes the group is the faster.
  *
  *     bench_groups [SHAPES] [SEED] [FAMILY...]
  *     bench_groups compile ARCH SHAPES SEED [FAMILY...]     needs no card: compiles their kernels into MEMFIT_CACHE
  *
- * Both sides are what a step has: recorded once, launched as a whole, members by the methods that the planner takes from
- * their menus. What passes between members has storage on their side; all tensors lie where they would not be in the cache.
+ * Both sides are what a step has: recorded once, launched as a whole, members by the methods that the planner takes
+ * from their menus. What passes between members has storage on their side; all tensors lie where they would not be in
+ * the cache.
  */
 #include "bench_draw.h"
 #include "engines.h"
@@ -312,9 +313,9 @@ static int compare_whole(const family *f, uint64_t state, const mf_graph *g, mf_
     printf(" =");
     mf_graph *plain = draw_graph(f, false, &err);
     bool made = plain && plain->op_count != g->op_count;
-    int wins = made ? say(plain->op_count, time_ops(g, 0, g->op_count, rules),
-                          time_ops(plain, 0, plain->op_count, rules))
-                    : -2;
+    int wins =
+        made ? say(plain->op_count, time_ops(g, 0, g->op_count, rules), time_ops(plain, 0, plain->op_count, rules))
+             : -2;
     if (plain)
         mf_graph_destroy(plain);
     return wins;
@@ -360,7 +361,10 @@ static void bench(const family *f, int shapes)
     }
     for (int side = 0; side < 2; side++)
         if (shown[side] && !compiles && !(f->whole && side == 0))
-            printf("%s, %s: the group is the faster on %d of %d shapes\n", f->name, f->whole ? "both ways" : side ? "gradient" : "forward",
+            printf("%s, %s: the group is the faster on %d of %d shapes\n", f->name,
+                   f->whole ? "both ways"
+                   : side   ? "gradient"
+                            : "forward",
                    won[side], shown[side]);
 }
 
@@ -382,9 +386,10 @@ int main(int argc, char **argv)
             return 77;
         }
     } else if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK ||
-        card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
-        memory.fill(&memory, 0, 0x3c, ROOM, &err) != MEMFIT_OK || memory.fill(&memory, 0, 0, 4096, &err) != MEMFIT_OK ||
-        mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
+               card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
+               memory.fill(&memory, 0, 0x3c, ROOM, &err) != MEMFIT_OK ||
+               memory.fill(&memory, 0, 0, 4096, &err) != MEMFIT_OK ||
+               mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {
         printf("skipped: %s\n", err.message);
         return 77;
     }

@@ -1,11 +1,12 @@
 /*
- * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the card and
- * timed. Prints a line a shape and how often the planner's choice was the fastest.
+ * bench_methods.c: own kernels against the library's, on shapes drawn at random: every method of a menu is run on the
+ * card and timed. Prints a line a shape and how often the planner's choice was the fastest.
  *
- *     bench_methods [SHAPES] [SEED] [FIRST FAMILY]
+ *     bench_methods [SHAPES] [SEED] [FIRST FAMILY] [LAST FAMILY]
  *
- * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32, convolutions of
- * one cell to at most 4 channels (forward, data, weights) in bfloat16.
+ * Depthwise convolutions (forward, data, weights) in bfloat16, gradients of filters over 3 channels in float32,
+ * convolutions of one cell to at most 4 channels (forward, data, weights) in bfloat16; products over one very long axis
+ * in float32 (TF32 beside them) and bfloat16.
  */
 #include "bench_draw.h"
 #include "engines.h"
@@ -53,8 +54,32 @@ static drawn draw_few_results(void)
     return d;
 }
 
+/* Few rows (n), few columns (out), a long axis (in): summed over it, spread along it, or an outer product. */
+static drawn draw_thin(mf_dtype dtype)
+{
+    drawn d = {.kind = MF_OP_MATMUL, .dtype = dtype, .n = 1 + below(256), .out = 1 + below(16)};
+    d.in = (int64_t)(64 + below(960)) << 10;
+    d.kernel = below(3);
+    return d;
+}
+
+static mf_graph *thin_graph(const drawn *d, memfit_error *err)
+{
+    mf_build b;
+    mf_graph *g = NULL;
+    bool ta = d->kernel == 2, tb = d->kernel == 1;
+    mf_build_begin(&b, NULL, err);
+    uint32_t x = mf_g_input(&b, "x", d->dtype, mf_shape_make(2, (int64_t[]){d->n, tb ? d->out : d->in}));
+    int64_t rows = ta ? d->n : d->in;
+    uint32_t w = mf_g_input(&b, "w", d->dtype, mf_shape_make(2, (int64_t[]){rows, d->out}));
+    uint32_t roots[] = {x, w, mf_g_matmul(&b, x, w, MF_NONE, ta, tb, 1)};
+    return mf_build_end_keeping(&b, 3, roots, &g) == MEMFIT_OK ? g : NULL;
+}
+
 static mf_graph *graph_of(const drawn *d, memfit_error *err)
 {
+    if (d->kind == MF_OP_MATMUL)
+        return thin_graph(d, err);
     mf_build b;
     mf_graph *g = NULL;
     mf_window w = {.dims = 2,
@@ -156,11 +181,14 @@ int main(int argc, char **argv)
         return 77;
     }
     static const char *const names[] = {"depthwise, bfloat16", "filters over 3 channels, float32",
-                                        "one cell to few channels, bfloat16"};
-    for (int family = argc > 3 ? atoi(argv[3]) : 0; family < 3; family++) {
+                                        "one cell to few channels, bfloat16", "thin products, float32",
+                                        "thin products, bfloat16"};
+    for (int family = argc > 3 ? atoi(argv[3]) : 0; family < 5 && family <= (argc > 4 ? atoi(argv[4]) : 4); family++) {
         int wins = 0;
         for (int i = 0, tries = 0; i < shapes && tries < 4 * shapes; tries++) {
-            drawn d = family == 2 ? draw_few_results() : draw(family == 0);
+            drawn d = family > 2    ? draw_thin(family == 3 ? MF_F32 : MF_BF16)
+                      : family == 2 ? draw_few_results()
+                                    : draw(family == 0);
             int won = compare(&d);
             wins += won > 0;
             i += won >= 0;

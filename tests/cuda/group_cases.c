@@ -214,6 +214,5 @@ const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", r
                                     {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
                                     {"casts", casts, 6},          {"conv pool", conv_pool, 18},
                                     {"pool act", pool_act, 8},    {"filled rows", filled_rows, 6},
-                                    {"norm back", norm_back, 18},
-                                    {"attention", attention, 24}};
+                                    {"norm back", norm_back, 18}, {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

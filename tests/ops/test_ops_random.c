@@ -29,7 +29,8 @@ enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5, GROUPED
 
 /* Passes of the grouping that a backend asks for. */
 enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, ROWS, PASSES };
-static const char *const pass_names[PASSES] = {"late", "slopes", "sums", "pool_first", "narrow_feeds", "narrow", "even_rows"};
+static const char *const pass_names[PASSES] = {"late",         "slopes", "sums",     "pool_first",
+                                               "narrow_feeds", "narrow", "even_rows"};
 
 /* The last ones: the reference with groups joined at random, or as the CUDA backend does; and each with steps run as one. */
 static mf_backend *reference, *cpu, *members[2], *batching[2];

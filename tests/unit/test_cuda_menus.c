@@ -1,9 +1,14 @@
-/* test_cuda_menus.c: which of cuDNN's engines a convolution's menu has, in what order, and how quick they are said to be. */
+/* test_cuda_menus.c: which of cuDNN's engines a convolution's menu has, in what order, and how quick they are said to be; which own
+ * kernels are taken where. */
 #include "test.h"
 
 #include "model/model.h"
 #include "model/lower/model_graphs.h"
+#include "graph/build.h"
+#include "graph/group.h"
 #include "ops/cuda/convolutions.h"
+#include "ops/cuda/cuda_engine.h"
+#include "ops/cuda/cuda_spec.h"
 
 #include <string.h>
 
@@ -156,6 +161,16 @@ static void no_engine_destroy(cuda_engine *engine)
     (void)engine;
 }
 
+static mf_backend *without_card(void)
+{
+    static const cuda_engine_table table = {.destroy = no_engine_destroy};
+    static cuda_engine engine = {.table = &table, .block = 256};
+    mf_backend *cuda = NULL;
+    memfit_error err = {0};
+    assert_ok(mf_cuda_create_on(NULL, &engine, &cuda, &err), err);
+    return cuda;
+}
+
 /* The least that planning finds for a step by the CUDA backend's own costs, without a card. */
 static uint64_t least_bytes(const mf_backend *cuda, mf_model *model, bool late)
 {
@@ -182,12 +197,9 @@ static uint64_t least_bytes(const mf_backend *cuda, mf_model *model, bool late)
 static void the_least_plan_lets_no_update_wait(void **state)
 {
     (void)state;
-    static const cuda_engine_table table = {.destroy = no_engine_destroy};
-    static cuda_engine engine = {.table = &table, .block = 256};
     const char *const names[] = {"mobilenet", "unet", "vit"};
     memfit_error err = {0};
-    mf_backend *cuda = NULL;
-    assert_ok(mf_cuda_create_on(NULL, &engine, &cuda, &err), err);
+    mf_backend *cuda = without_card();
     for (int i = 0; i < 3; i++) {
         char path[512];
         mf_model *model = NULL;
@@ -201,6 +213,91 @@ static void the_least_plan_lets_no_update_wait(void **state)
     cuda->table->destroy(cuda);
 }
 
+/* ---- own kernels where they were seen to win (bench_groups, bench_methods) ---- */
+
+/* How many groups the backend makes of y = f(...) and its gradients. */
+static uint32_t groups_of(mf_build *b, uint32_t y, mf_dtype dtype, uint32_t count, const uint32_t *wanted)
+{
+    memfit_error err = {0};
+    mf_graph *g = NULL;
+    mf_backend *cuda = without_card();
+    uint32_t roots[8] = {y}, dy = mf_g_input(b, "dy", dtype, mf_g_shape(b, y)), groups = 0;
+    mf_g_backward(b, 1, &y, &dy, count, wanted, roots + 1);
+    assert_int_equal(mf_build_end_keeping(b, count + 1, roots, &g), MEMFIT_OK);
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, count + 1);
+    for (uint32_t i = 0; i <= count; i++)
+        g->outputs[g->output_count++] = roots[i];
+    assert_ok(mf_graph_group(g, &cuda->groups, &err), err);
+    for (uint32_t i = 0; i < g->op_count; i++)
+        groups += g->ops[i].kind == MF_OP_GROUP;
+    mf_graph_destroy(g);
+    cuda->table->destroy(cuda);
+    return groups;
+}
+
+static uint32_t pooled(mf_dtype dtype, int64_t kernel)
+{
+    memfit_error err = {0};
+    mf_build b;
+    mf_window w = {.dims = 2, .kernel = {kernel, kernel}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    mf_build_begin(&b, NULL, &err);
+    uint32_t x = mf_g_input(&b, "x", dtype, mf_shape_make(4, (int64_t[]){8, 57, 57, 64}));
+    return groups_of(&b, mf_g_pool_max(&b, mf_g_unary(&b, MF_UNARY_RELU, 0, 0, x), &w), dtype, 1, &x);
+}
+
+static uint32_t dense_end(mf_unary f, int64_t rows)
+{
+    memfit_error err = {0};
+    mf_build b;
+    mf_build_begin(&b, NULL, &err);
+    uint32_t in[] = {mf_g_input(&b, "x", MF_BF16, mf_shape_make(2, (int64_t[]){rows, 3072})),
+                     mf_g_input(&b, "bias", MF_BF16, mf_shape_make(1, (int64_t[]){3072}))};
+    return groups_of(&b, mf_g_unary(&b, f, 0, 0, mf_g_binary(&b, MF_ADD, in[0], in[1])), MF_BF16, 2, in);
+}
+
+static void groups_where_they_win(void **state)
+{
+    (void)state;
+    assert_int_equal(pooled(MF_BF16, 2), 2);
+    assert_int_equal(pooled(MF_F32, 3), 2);
+    assert_int_equal(pooled(MF_BF16, 3), 1); /* forward: windows over each other are read once there */
+    assert_int_equal(dense_end(MF_UNARY_GELU, 8192), 2);
+    assert_int_equal(dense_end(MF_UNARY_GELU, 8191), 1); /* forward */
+    assert_int_equal(dense_end(MF_UNARY_RELU, 64), 2);
+}
+
+/* Does the own kernel of (rows x length, or turned) (length x columns) come before cuBLASLt? */
+static bool streams(int64_t rows, int64_t columns, int64_t length, bool ta, bool tb)
+{
+    memfit_error err = {0};
+    mf_build b;
+    mf_graph *g = NULL;
+    cuda_spec spec;
+    mf_build_begin(&b, NULL, &err);
+    uint32_t x = mf_g_input(&b, "x", MF_F32, mf_shape_make(2, (int64_t[]){rows, tb ? columns : length}));
+    uint32_t w = mf_g_input(&b, "w", MF_F32, mf_shape_make(2, (int64_t[]){ta ? rows : length, columns}));
+    uint32_t roots[] = {x, w, mf_g_matmul(&b, x, w, MF_NONE, ta, tb, 1)};
+    assert_int_equal(mf_build_end_keeping(&b, 3, roots, &g), MEMFIT_OK);
+    assert_ok(cuda_spec_make(NULL, g, g->op_count - 1, 256, &spec, &err), err);
+    assert_string_equal(spec.family, "thin.cu");
+    assert_int_equal(spec.slow, !spec.streams);
+    bool is = spec.streams;
+    cuda_spec_end(&spec);
+    mf_graph_destroy(g);
+    return is;
+}
+
+static void thin_products_where_they_win(void **state)
+{
+    (void)state;
+    assert_true(streams(69, 6, 721920, false, true));    /* spread */
+    assert_true(streams(183, 2, 762880, true, false));   /* outer, few columns */
+    assert_false(streams(140, 14, 763904, true, false)); /* outer */
+    assert_false(streams(45, 12, 128000, false, false)); /* sum */
+    assert_true(streams(32, 10, 8355872, false, false)); /* S7 */
+    assert_true(streams(32, 10, 8355872, true, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +307,8 @@ int main(void)
         cmocka_unit_test(the_last_resort_is_one),
         cmocka_unit_test(a_bias_with_few_channels_comes_apart),
         cmocka_unit_test(the_least_plan_lets_no_update_wait),
+        cmocka_unit_test(groups_where_they_win),
+        cmocka_unit_test(thin_products_where_they_win),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,18 @@
 /*
- * even_rows.c: logits in 16 bits over a number of classes that is no multiple of 8 get a few columns more. A library multiplies
- * such rows several times as quickly as others, and for it they would have to be copied before each product (GPT-2's 50,257 words:
- * three copies of its largest tensor). The kernel gets columns of zeros and the bias, which is made where there is none, as many times
- * minus infinity: such a class has no part in the loss and a slope of 0. The gradients of kernel and bias are cut.
+ * even_rows.c: logits in 16 bits over a number of classes that is no multiple of 8 get a few columns more. A library
+ * multiplies such rows several times as quickly as others, and for it they would have to be copied before each product
+ * (GPT-2's 50,257 words: three copies of its largest tensor). The kernel gets columns of zeros and the bias, which is
+ * made where there is none, as many times minus infinity: such a class has no part in the loss and a slope of 0. The
+ * gradients of kernel and bias are cut.
  *
- *     x, w, b -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;   x, d -> matmul -> dw;   d -> reduce -> db
+ *     x, w, b -> matmul -> y -> loss, loss_grad -> d;   d, w -> matmul -> dx;
+ *     x, d -> matmul -> dw;   d -> reduce -> db
  *
  *     w -> pad -> w';   b -> pad -> b';   x, w', b' -> matmul -> y' -> loss, loss_grad -> d';   d', w' -> matmul -> dx;
  *     x, d' -> matmul -> dw' -> slice -> dw;   d' -> reduce -> db' -> slice -> db
  *
- * Only where nothing reads the logits that would see more classes (a prediction, most metrics), and the kernel is no transposed one.
+ * Only where nothing reads the logits that would see more classes (a prediction, most metrics), and the kernel is no
+ * transposed one.
  */
 #include "graph/passes/even_rows.h"
 
@@ -20,11 +23,12 @@ enum { UNIT = 8, MOST_CUTS = 4 };
 
 typedef struct evening {
     mf_graph *g;
-    uint32_t product, kernel, bias; /* the operation that makes the logits, its second operand and its third, or MF_NONE */
-    int64_t classes, columns;       /* of a row, before and after */
-    uint8_t *longer;                /* by tensor: gets the longer rows */
-    uint8_t *held;                  /* by storage: of such a tensor */
-    uint32_t cuts[MOST_CUTS];       /* operations that make the gradients of kernel and bias */
+    uint32_t product, kernel,
+        bias;                 /* the operation that makes the logits, its second operand and its third, or MF_NONE */
+    int64_t classes, columns; /* of a row, before and after */
+    uint8_t *longer;          /* by tensor: gets the longer rows */
+    uint8_t *held;            /* by storage: of such a tensor */
+    uint32_t cuts[MOST_CUTS]; /* operations that make the gradients of kernel and bias */
     uint32_t cut_count, losses;
 } evening;
 
@@ -54,9 +58,9 @@ static bool makes_logits(const mf_graph *g, const mf_op *op, uint64_t least_work
         return false;
     const mf_tensor *y = &g->tensors[op->out[0]], *w = &g->tensors[op->in[1]];
     double work = (double)mf_shape_count(&y->shape) * (double)last_dim(g, op->in[0]);
-    return op->in_count > 2 && (y->dtype == MF_BF16 || y->dtype == MF_F16) && w->dtype == y->dtype && w->shape.rank == 2 &&
-           last_dim(g, op->out[0]) > UNIT && last_dim(g, op->out[0]) % UNIT && is_own(g, op->out[0]) &&
-           work >= (double)least_work;
+    return op->in_count > 2 && (y->dtype == MF_BF16 || y->dtype == MF_F16) && w->dtype == y->dtype &&
+           w->shape.rank == 2 && last_dim(g, op->out[0]) > UNIT && last_dim(g, op->out[0]) % UNIT &&
+           is_own(g, op->out[0]) && work >= (double)least_work;
 }
 
 static bool touches(const evening *e, uint32_t tensor)

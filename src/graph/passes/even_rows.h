@@ -4,8 +4,8 @@
 
 #include "graph/graph.h"
 
-/* Adds operations and tensors, where the logits' product takes at least `least_work` multiplications. False: no host memory;
- * the graph must be destroyed. */
+/* Adds operations and tensors, where the logits' product takes at least `least_work` multiplications. False: no host
+ * memory; the graph must be destroyed. */
 bool mf_graph_even_rows(mf_graph *graph, uint64_t least_work);
 
 #endif

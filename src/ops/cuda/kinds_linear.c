@@ -345,12 +345,22 @@ static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t
     return fits && is_float(s, s->op->in[0]) && s->graph->tensors[s->op->out[0]].dtype != MF_F64;
 }
 
+/* Where it is faster than cuBLASLt, of 31 drawn shapes (docs/bench/cuda.md): spread along the axis on all; outer
+ * products with few columns; the others on an axis of several millions (S7). Elsewhere it stands behind the library. */
+static bool thin_wins(const thin_product *t)
+{
+    enum { LONG = 1 << 22, FEW_COLUMNS = 5 };
+    bool spread = t->form[5] == 'S' && t->form[6] == 'P', outer = t->form[5] == 'O';
+    return spread || (outer && t->columns <= FEW_COLUMNS) || t->length >= LONG;
+}
+
 static void say_thin(cuda_spec *s, const thin_product *t)
 {
     enum { PART = 256, EACH = 4, MOST_BLOCKS = 1056 };
     uint64_t parts = (uint64_t)(t->length + PART - 1) / PART, blocks = parts < MOST_BLOCKS ? parts : MOST_BLOCKS;
     s->family = "thin.cu";
-    s->streams = true;
+    s->streams = thin_wins(t);
+    s->slow = !s->streams;
     cuda_say(s, "#define %s 1\n#define THIN_R %lld\n#define THIN_S %lld\n#define THIN_L %lldll\n#define Y_IN %u\n",
              t->form, (long long)t->rows, (long long)t->columns, (long long)t->length, t->y);
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
@@ -383,7 +393,6 @@ memfit_status cuda_product(cuda_spec *s, memfit_error *err)
         batch = 1;
     }
     if (thin_of(s, m, n, k, batch, &thin)) {
-        s->slow = false;
         say_thin(s, &thin);
         return MEMFIT_OK;
     }

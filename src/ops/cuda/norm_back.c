@@ -4,7 +4,12 @@
 #include "graph/group.h"
 #include "ops/reference/reference.h"
 
-enum { WARP = 32, AT_ONCE = 4, MOST_ADDENDS = 2, MOST_BLOCKS = 264 /* two on each multiprocessor of the largest cards */ };
+enum {
+    WARP = 32,
+    AT_ONCE = 4,
+    MOST_ADDENDS = 2,
+    MOST_BLOCKS = 264 /* two on each multiprocessor of the largest cards */
+};
 
 /* The members by role; NULL where there is none. */
 typedef struct roles {
@@ -26,8 +31,8 @@ static bool is_float(const roles *r, uint32_t id)
     return dtype == MF_F32 || dtype == MF_BF16 || dtype == MF_F16;
 }
 
-/* Everything that is there is a float of at most 32 bits; elements side by side: 16 bytes of the narrowest, as far as rows and places
- * in memory are divisible. */
+/* Everything that is there is a float of at most 32 bits; elements side by side: 16 bytes of the narrowest, as far as
+ * rows and places in memory are divisible. */
 static bool find_width(roles *r)
 {
     const mf_op *ops[] = {r->norm, r->sum, r->total};
@@ -125,7 +130,8 @@ bool cuda_norm_back_takes(const mf_graph *g, const uint32_t *ops, uint32_t count
 
 /* ---- the text ---- */
 
-/* Where an operand is in the argument, and whether it is there: of a group, inner tensors are its inputs, then its outputs. */
+/* Where an operand is in the argument, and whether it is there: of a group, inner tensors are its inputs, then its
+ * outputs. */
 static bool say_operand(cuda_spec *s, const roles *r, const char *name, const mf_op *op, bool out, uint32_t i)
 {
     uint32_t id = op && i < (out ? op->out_count : op->in_count) ? (out ? op->out[i] : op->in[i]) : MF_NONE;
@@ -183,8 +189,8 @@ bool cuda_norm_back_spec(cuda_spec *s)
     cuda_say(s, "#define ROW_SIZE %llull\n#define ROWS %llull\n#define TEAM %u\n#define RV %u\n#define ITEMS %llu\n",
              (unsigned long long)r.size, (unsigned long long)r.rows, team, r.width,
              (unsigned long long)((vectors + team - 1) / team));
-    cuda_say(s, "#define AT_ONCE %d\n#define BACK_BLOCKS %llull\n#define BACK_JOIN %u\n#define BACK_AT %llull\n", AT_ONCE,
-             (unsigned long long)blocks, join,
+    cuda_say(s, "#define AT_ONCE %d\n#define BACK_BLOCKS %llull\n#define BACK_JOIN %u\n#define BACK_AT %llull\n",
+             AT_ONCE, (unsigned long long)blocks, join,
              (unsigned long long)cuda_workspace(s, blocks * r.size * sums * sizeof(double)));
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
     cuda_grid(s, "back", blocks, 1);

@@ -268,6 +268,41 @@ static uint32_t outside_reads(const mf_graph *graph, const uint32_t *ops, uint32
     return n;
 }
 
+/* Functions that take the card longer than their operands' way. */
+static bool is_long(const mf_op *op)
+{
+    if (op->kind != MF_OP_UNARY && op->kind != MF_OP_UNARY_GRAD)
+        return false;
+    switch (op->attr.unary.function) {
+    case MF_UNARY_LINEAR:
+    case MF_UNARY_RELU:
+    case MF_UNARY_RELU6:
+    case MF_UNARY_LEAKY_RELU:
+    case MF_UNARY_HARD_SIGMOID:
+    case MF_UNARY_HARD_SILU:
+    case MF_UNARY_SQUARE:
+    case MF_UNARY_ABS:
+    case MF_UNARY_NEG:
+    case MF_UNARY_CLIP:
+    case MF_UNARY_AFFINE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* A sum over rows with a long function before it pays where there is much to read: of 20 shapes the group was the
+ * faster on all four from 32 million elements on and on six of 16 below (docs/bench/cuda.md). GPT-2's 25 million, by
+ * which its step gained, are in. */
+static bool pays(const cuda_program *p)
+{
+    enum { LEAST = 24 << 20 };
+    bool sums = p->sum != MF_NONE && p->ops[p->sum]->kind == MF_OP_REDUCE, takes_long = false;
+    for (uint32_t i = 0; i < p->count; i++)
+        takes_long |= is_long(p->ops[i]);
+    return p->count == 1 || !sums || !takes_long || p->elements >= LEAST;
+}
+
 bool cuda_program_takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     (void)ctx;
@@ -280,7 +315,7 @@ bool cuda_program_takes(void *ctx, const mf_graph *graph, const uint32_t *ops, u
     uint32_t outs = 0;
     for (uint32_t i = 0; i < count; i++)
         outs += members[i]->out_count;
-    return outs <= MOST_OUTPUTS + count && cuda_program_of(graph, members, count, &p);
+    return outs <= MOST_OUTPUTS + count && cuda_program_of(graph, members, count, &p) && pays(&p);
 }
 
 /* ---- launches ---- */
