@@ -363,8 +363,7 @@ static void check_op(graph_memory *m, uint32_t index, const char *name, const mf
     const mf_op *op = &m->graph->ops[index];
     memfit_error err = {0};
     mf_cost cost = {0};
-    bool mine = (!check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0) &&
-                (!check.grouped || is_new(op));
+    bool mine = (!check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0) && (!check.grouped || is_new(op));
     char *before = m->base, *after = malloc(m->bytes + 1);
     memcpy(after, before, m->bytes);
     m->base = after;
