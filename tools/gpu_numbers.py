@@ -56,7 +56,7 @@ def kinds(memfit, results, nvml, models, deadline):
             p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()), env={**os.environ, "OMP_NUM_THREADS": "1"})
         except subprocess.TimeoutExpired:
             return results.not_ended(case)
-        failed = [line for line in p.stdout.splitlines() if line.startswith(("FAILED", "    method "))]
+        failed = [line for line in p.stdout.splitlines() if line.startswith(("FAILED", "    method ", "cancels"))]
         return results.put(case, p.returncode == 0, rc=p.returncode, seconds=round(time.time() - began), said=(p.stdout.strip().splitlines() or [p.stderr[-200:]])[-1], first=[f[:300] for f in failed[:12]], table=read_table(p.stdout))
 
     named = [n.partition("@") for n in os.environ.get("GPU_CHECK_KINDS", "").split(",") if n]

@@ -16,7 +16,8 @@ def slices(memfit, results, nvml, models, deadline):
     if not tool:
         return NOT_BUILT
     if not results.has(case):
-        p = subprocess.run(["timeout", str(max(10, int(deadline + 10 - time.time()))), tool, "cuda"], capture_output=True, text=True)
+        with nvml.quiet():
+            p = subprocess.run(["timeout", str(max(10, int(deadline + 10 - time.time()))), tool, "cuda"], capture_output=True, text=True)
         if p.returncode == 124:
             return results.not_ended(case)
         results.put(case, p.returncode == 0, rc=p.returncode, said=(p.stdout + p.stderr).strip()[-400:])
