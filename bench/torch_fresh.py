@@ -550,4 +550,4 @@ def folds_steps(torch):
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 FRESH = {"blades": (blades_steps, 28, 14, 8), "depth": (depth_steps, 30, 12, 8), "answers": (answers_steps, 20, 8, 8), "seasons": (seasons_steps, 36, 12, 8),
          "codec": (codec_steps, 48, 24, 60), "prefetch": (prefetch_steps, 30, 8, 60), "rollouts": (rollouts_steps, 12, 2, 60), "llama": (llama_steps, 12, 6, 60),
-         "folds": (folds_steps, 44, 22, 60), "clips": (clips_steps, 30, 8, 60), "scribe": (scribe_steps, 24, 12, 60), "vision": (vision_steps, 16, 8, 60)}
+         "folds": (folds_steps, 44, 22, 60), "clips": (clips_steps, 24, 8, 60), "scribe": (scribe_steps, 24, 8, 60), "vision": (vision_steps, 12, 8, 60)}
