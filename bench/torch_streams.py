@@ -24,6 +24,8 @@ Each allocator has a process of its own. The processes of a workload are all rea
 of a few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
 medians, of the sums of all turns, the median of the pairs, and their mean with its standard error. With --ahead the processes of all parts start, and the peers of all are warmed up, before the first part. What the pool did in the turns (pages moved and made, the time that took) is
 printed below its row. Exit status 1: something was wrong or failed.
+
+It is long because the checks, the children and their turns travel to a card as one file.
 """
 import argparse
 import ctypes
