@@ -3,6 +3,8 @@
  * opened at run time, so that all live in one process; one that is missing is left out.
  *
  * Times are the best of several rounds: the machine is shared, and only the best round is about the code.
+ *
+ * It is long because every figure of the pool is made here, and replays have the same devices and options.
  */
 #include "base/os.h"
 #include "base/text.h"
@@ -619,7 +621,10 @@ static void play(const char *path, uint64_t handle_us)
     uint32_t ids = 0;
     memfit_error err;
     said *all = read_shim(path, &count, &ids);
-    struct { memfit_address at; uint64_t bytes; } *blocks = calloc((size_t)ids + 1, sizeof *blocks);
+    struct {
+        memfit_address at;
+        uint64_t bytes;
+    } *blocks = calloc((size_t)ids + 1, sizeof *blocks);
     memfit_device *device = open_sim(139 * 1024 * MiB);
     memfit_pool *pool;
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
@@ -654,12 +659,12 @@ static void play(const char *path, uint64_t handle_us)
     }
     must(mf_pool_check(pool, &err), &err);
     double part = 100.0 / (double)length;
-    printf("%-30s %4llu us  %.4f of %5.2f GiB  moving %5.2f %% %5.2f %%  lost %5.2f %% %5.2f %%  pages %llu  waits %llu\n",
-           path, (unsigned long long)handle_us,
-           (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
-           (double)moving * part, (double)(pool->moving_us - moving) * part, (double)lost * part,
-           (double)(pool->lost_us - lost) * part, (unsigned long long)pool->remapped_pages,
-           (unsigned long long)pool->stream_waits);
+    printf(
+        "%-30s %4llu us  %.4f of %5.2f GiB  moving %5.2f %% %5.2f %%  lost %5.2f %% %5.2f %%  pages %llu  waits %llu\n",
+        path, (unsigned long long)handle_us, (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak,
+        (double)peak / 1073741824.0, (double)moving * part, (double)(pool->moving_us - moving) * part,
+        (double)lost * part, (double)(pool->lost_us - lost) * part, (unsigned long long)pool->remapped_pages,
+        (unsigned long long)pool->stream_waits);
     memfit_pool_destroy(pool);
     must(memfit_device_close(device, &err), &err);
     free(blocks);

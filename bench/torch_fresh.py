@@ -2,7 +2,8 @@
 step each; bench/torch_streams.py measures them.
 
 blades, depth, answers and seasons were written when packing from the fullest moment was the last rule, and served to mend it. llama, prefetch, rollouts and
-codec were written when the rules had closer packing and moves that nobody waits for, and before those had run on a card.
+codec were written when the rules had closer packing and moves that nobody waits for, and before those had run on a card; codec showed that the purge disturbed steps that
+had come to rest. vision, clips, scribe and folds were written when that was mended.
 """
 import random
 
@@ -383,6 +384,170 @@ def codec_steps(torch):
         yield loss.detach()
 
 
+# ---- written after the purge was mended ----------------------------------------------------------------------------------------
+
+
+def vision_steps(torch):
+    """torch.compile: torchvision's ViT-B/16 on pictures of 224, 96 at a time, bfloat16 by autocast, fused AdamW, gradients clipped."""
+    nn, F = torch.nn, torch.nn.functional
+    from torchvision.models import vit_b_16
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    model = vit_b_16(dropout=0.1).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.3, fused=True)
+    run = torch.compile(model)
+    while True:
+        x, y = torch.randn(96, 3, 224, 224, device=DEVICE), torch.randint(0, 1000, (96,), device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(run(x), y, label_smoothing=0.11)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def clips_steps(torch):
+    """Side streams and DataLoader workers: torchvision's R3D-18 on film clips of sixteen frames, cut by the workers, copied on one side stream and turned to floats there; labels on
+    another; the scores of every clip leave on a third."""
+    F = torch.nn.functional
+    from torchvision.models.video import r3d_18
+
+    class Clips(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (4, 3, 24, 128, 128), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            dice = random.Random(i)
+            first, top, left = dice.randrange(8), dice.randrange(16), dice.randrange(16)
+            return self.stored[i % 4, :, first:first + 16, top:top + 112, left:left + 112].clone(), i % 400
+
+    torch.manual_seed(0)
+    model = r3d_18().to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
+    loader = iter(torch.utils.data.DataLoader(Clips(), 32, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, labels, results = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.to(DEVICE, non_blocking=True).float().div_(255).sub_(0.43).div_(0.22)
+        with torch.cuda.stream(labels):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    ahead = [fetch(), fetch()]
+    while True:
+        x, y = ahead.pop(0)
+        main = torch.cuda.current_stream()
+        for stream, tensor in ((pictures, x), (labels, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        scores = model(x)
+        loss = F.cross_entropy(scores, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        results.wait_stream(main)
+        with torch.cuda.stream(results):
+            scores.detach().softmax(1).to("cpu", non_blocking=True)
+        scores.record_stream(results)
+        del x, y, scores, tensor
+        yield loss.detach()
+
+
+def scribe_steps(torch):
+    """Inference with growing sequences: speech to text as Whisper does it. Half a minute of sound for each of a batch is read at once; the words are written one by one, by
+    attention to what was heard, which stays, and to the words before, which grow; the next batch has another size."""
+    nn, F = torch.nn, torch.nn.functional
+    layers, heads, width, vocab = 12, 12, 768, 51864
+    torch.manual_seed(0)
+
+    def linear(a, b):
+        return nn.Linear(a, b).to(DEVICE).half()
+
+    stem = [nn.Conv1d(80, width, 3, padding=1).to(DEVICE).half(), nn.Conv1d(width, width, 3, 2, 1).to(DEVICE).half()]
+    places = torch.zeros(1, 1500, width, device=DEVICE, dtype=torch.float16)
+    hears = [[linear(width, 3 * width), linear(width, width), linear(width, 4 * width), linear(4 * width, width)] for _ in range(layers)]
+    writes = [[linear(width, 3 * width), linear(width, width), linear(width, width), linear(width, 2 * width), linear(width, width), linear(width, 4 * width), linear(4 * width, width)]
+              for _ in range(layers)]
+    words = nn.Embedding(vocab, width).to(DEVICE).half()
+    dice = random.Random(107)
+
+    def split(t):
+        return t.view(*t.shape[:2], heads, -1).transpose(1, 2)
+
+    def joined(t, like):
+        return t.transpose(1, 2).reshape(like.shape)
+
+    def norm(x):
+        return F.layer_norm(x, (width,))
+
+    with torch.no_grad():
+        while True:
+            rows = dice.randrange(24, 65)
+            x = torch.randn(rows, 80, 3000, device=DEVICE, dtype=torch.float16)
+            for conv in stem:
+                x = F.gelu(conv(x))
+            x = x.transpose(1, 2) + places
+            for qkv, out, up, down in hears:
+                x = x + out(joined(F.scaled_dot_product_attention(*(split(t) for t in qkv(norm(x)).chunk(3, 2))), x))
+                x = x + down(F.gelu(up(norm(x))))
+            heard = [[split(t) for t in w[3](norm(x)).chunk(2, 2)] for w in writes]
+            kept, x = [None] * layers, words(torch.randint(0, vocab, (rows, 4), device=DEVICE))
+            for _ in range(dice.randrange(3, 9)):  # a step of ours: sixteen words each
+                for _ in range(16):
+                    for i, (qkv, out, q, _, back, up, down) in enumerate(writes):
+                        a, k, v = (split(t) for t in qkv(norm(x)).chunk(3, 2))
+                        if kept[i] is not None:
+                            k, v = torch.cat((kept[i][0], k), 2), torch.cat((kept[i][1], v), 2)
+                        kept[i] = (k, v)
+                        x = x + out(joined(F.scaled_dot_product_attention(a, k, v, is_causal=x.shape[1] > 1), x))
+                        x = x + back(joined(F.scaled_dot_product_attention(split(q(norm(x))), *heard[i]), x))
+                        x = x + down(F.gelu(up(norm(x))))
+                    scores = F.linear(norm(x[:, -1:]), words.weight).float().log_softmax(-1)
+                    x = words(scores.argmax(-1))
+                yield scores.amax()
+
+
+def folds_steps(torch):
+    """Two models by turns: torchvision's ResNet50 and ConvNeXt-Tiny are trained side by side on the same kind of pictures, to be compared; after every tenth step of both there is a
+    test of both on a larger batch."""
+    F = torch.nn.functional
+    from torchvision.models import convnext_tiny, resnet50
+
+    torch.manual_seed(0)
+    models = [m(num_classes=100).to(DEVICE, memory_format=torch.channels_last) for m in (resnet50, convnext_tiny)]
+    optimizers = [torch.optim.SGD(models[0].parameters(), 0.1, momentum=0.9), torch.optim.AdamW(models[1].parameters(), 1e-3)]
+
+    def batch(rows):
+        x = torch.randn(rows, 3, 192, 192, device=DEVICE).to(memory_format=torch.channels_last)
+        return x, torch.randint(0, 100, (rows,), device=DEVICE)
+
+    while True:
+        for _ in range(10):
+            for model, optimizer in zip(models, optimizers):
+                x, y = batch(96)
+                with torch.autocast(DEVICE, torch.bfloat16):
+                    loss = F.cross_entropy(model(x), y, label_smoothing=0.1)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                yield loss.detach()
+        for model in models:
+            x, y = batch(256)
+            model.eval()
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x), y)
+            model.train()
+            yield loss
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 FRESH = {"blades": (blades_steps, 28, 14, 8), "depth": (depth_steps, 30, 12, 8), "answers": (answers_steps, 20, 8, 8), "seasons": (seasons_steps, 36, 12, 8),
-         "codec": (codec_steps, 48, 24, 60), "prefetch": (prefetch_steps, 30, 10, 60), "rollouts": (rollouts_steps, 40, 10, 60), "llama": (llama_steps, 12, 6, 60)}
+         "codec": (codec_steps, 48, 24, 60), "prefetch": (prefetch_steps, 30, 8, 60), "rollouts": (rollouts_steps, 12, 2, 60), "llama": (llama_steps, 12, 6, 60),
+         "folds": (folds_steps, 44, 22, 60), "clips": (clips_steps, 24, 8, 60), "scribe": (scribe_steps, 24, 8, 60), "vision": (vision_steps, 12, 8, 60)}

@@ -21,16 +21,23 @@
 
 enum { STREAMS = 16, MARKS = 4096, SLOTS = 1 << 22, EVERY_US = 300, FLUSH = 1 << 16 };
 
-typedef struct { uint64_t graph, user; } pool_id;
-typedef struct { uint64_t asked_us; void *event; int stream; } mark;
+typedef struct {
+    uint64_t graph, user;
+} pool_id;
+typedef struct {
+    uint64_t asked_us;
+    void *event;
+    int stream;
+} mark;
 
 static void *(*real_alloc)(ssize_t, int, void *);
 static void (*real_free)(void *, ssize_t, int, void *);
 static void (*real_use)(void *, void *);
-static void (*real_begin)(int, pool_id, void *), (*real_end)(int, pool_id), (*real_release)(int, pool_id), (*real_empty)(void);
+static void (*real_begin)(int, pool_id, void *), (*real_end)(int, pool_id), (*real_release)(int, pool_id),
+    (*real_empty)(void);
 static size_t (*real_stats)(int, uint64_t *, size_t);
-static int (*event_create)(void **, unsigned), (*event_record)(void *, void *), (*event_query)(void *), (*event_elapsed)(float *, void *, void *),
-    (*event_sync)(void *);
+static int (*event_create)(void **, unsigned), (*event_record)(void *, void *), (*event_query)(void *),
+    (*event_elapsed)(float *, void *, void *), (*event_sync)(void *);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *out;
@@ -39,7 +46,10 @@ static int stream_count = 1;
 static uint64_t last_mark[STREAMS], base_us, lines;
 static mark marks[MARKS];
 static unsigned head, tail;
-static struct { void *address; uint32_t id; } *table;
+static struct {
+    void *address;
+    uint32_t id;
+} * table;
 static uint32_t ids;
 
 static uint64_t now_us(void)
@@ -60,12 +70,15 @@ static void *get(void *library, const char *name)
 static void open_all(void)
 {
     const char *path = getenv("TORCH_SHIM_LIBRARY"), *to = getenv("TORCH_SHIM_OUT");
-    void *m = dlopen(path ? path : "libmemfit.so", RTLD_NOW | RTLD_LOCAL), *c = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *m = dlopen(path ? path : "libmemfit.so", RTLD_NOW | RTLD_LOCAL),
+         *c = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!m || !c || !(out = fopen(to ? to : "/dev/null", "w")))
         fprintf(stderr, "torch_shim: %s\n", dlerror()), exit(1);
     *(void **)&real_alloc = get(m, "memfit_torch_alloc"), *(void **)&real_free = get(m, "memfit_torch_free");
-    *(void **)&real_use = get(m, "memfit_torch_record_stream"), *(void **)&real_begin = get(m, "memfit_torch_begin_pool");
-    *(void **)&real_end = get(m, "memfit_torch_end_pool"), *(void **)&real_release = get(m, "memfit_torch_release_pool");
+    *(void **)&real_use = get(m, "memfit_torch_record_stream"),
+           *(void **)&real_begin = get(m, "memfit_torch_begin_pool");
+    *(void **)&real_end = get(m, "memfit_torch_end_pool"),
+           *(void **)&real_release = get(m, "memfit_torch_release_pool");
     *(void **)&real_empty = get(m, "memfit_torch_empty_cache"), *(void **)&real_stats = get(m, "memfit_torch_stats");
     *(void **)&event_create = get(c, "cuEventCreate"), *(void **)&event_record = get(c, "cuEventRecord");
     *(void **)&event_query = get(c, "cuEventQuery"), *(void **)&event_elapsed = get(c, "cuEventElapsedTime");
@@ -169,10 +182,22 @@ SHOWN void memfit_torch_record_stream(void *p, void *stream)
     real_use(p, stream);
 }
 
-SHOWN void memfit_torch_begin_pool(int device, pool_id id, void *filter) { pthread_once(&once, open_all), real_begin(device, id, filter); }
-SHOWN void memfit_torch_end_pool(int device, pool_id id) { real_end(device, id); }
-SHOWN void memfit_torch_release_pool(int device, pool_id id) { real_release(device, id); }
-SHOWN void memfit_torch_empty_cache(void) { pthread_once(&once, open_all), real_empty(); }
+SHOWN void memfit_torch_begin_pool(int device, pool_id id, void *filter)
+{
+    pthread_once(&once, open_all), real_begin(device, id, filter);
+}
+SHOWN void memfit_torch_end_pool(int device, pool_id id)
+{
+    real_end(device, id);
+}
+SHOWN void memfit_torch_release_pool(int device, pool_id id)
+{
+    real_release(device, id);
+}
+SHOWN void memfit_torch_empty_cache(void)
+{
+    pthread_once(&once, open_all), real_empty();
+}
 SHOWN size_t memfit_torch_stats(int device, uint64_t *values, size_t most)
 {
     pthread_once(&once, open_all);

@@ -17,13 +17,15 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama
-         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; the last two: torch_fresh.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision
+         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; the last three: torch_fresh.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed (the peers are warmed up at once, memfit by itself), and take turns
 of a few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
-medians, of the sums of all turns, the median of the pairs, and their mean with its standard error. With --ahead the processes of all parts start before the first part. What the pool did in the turns (pages moved and made, the time that took) is
+medians, of the sums of all turns, the median of the pairs, and their mean with its standard error. With --ahead the processes of all parts start, and the peers of all are warmed up, before the first part. What the pool did in the turns (pages moved and made, the time that took) is
 printed below its row. Exit status 1: something was wrong or failed.
+
+It is long because the checks, the children and their turns travel to a card as one file.
 """
 import argparse
 import ctypes
@@ -420,7 +422,7 @@ class Process:
     loading takes ten seconds and more on a busy host."""
 
     def __init__(self, args, part, allocator):
-        self.name, self.answers, self.last = allocator, Queue(), []
+        self.name, self.answers, self.last, self.there, self.warm = allocator, Queue(), [], None, None
         told, tell = os.pipe()
         readable, writable = os.pipe()
         errors, complain = os.pipe()
@@ -447,6 +449,12 @@ class Process:
     def read_errors(self):
         for line in self.errors:
             self.last = (self.last + [line.rstrip()])[-12:]
+
+    def warm_up(self, steps, deadline):
+        """Tells it to, once it is there."""
+        self.there = self.answer(deadline)
+        if self.there:
+            self.say(f"run {steps}")
 
     def say(self, text):
         try:
@@ -492,19 +500,25 @@ def start(args, part):
     return [Process(args, part, allocator) for allocator in args.allocators.split(",")]
 
 
+def warm_up(processes, deadline):
+    """All at once: (process, steps), but for those that were."""
+    processes = [(p, steps) for p, steps in processes if not p.there]
+    for p, steps in processes:
+        p.warm_up(steps, deadline)
+    for p, _ in processes:
+        p.warm = p.there and p.answer(deadline)
+
+
 def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
     """{allocator: figures or None}. All start at once, the peers are warmed up together, then memfit alone on the card, then all are timed in turns,
     no round beginning later than args.turns seconds after the first."""
     processes, times, spent, out = [], {}, {}, {}
     begun = begun or start(args, part)
-    loaded = {p: p.answer(deadline) for p in begun}
     ours = [p for p in begun if p.name.startswith("memfit")]
     for group in ([p for p in begun if p not in ours], *([p] for p in ours)):
+        warm_up([(p, warm) for p in group], deadline)
         for p in group:
-            if loaded[p]:
-                p.say(f"run {warm}")
-        for p in group:
-            if not loaded[p] or p.answer(deadline) is None:
+            if not p.warm:
                 print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
                 out[p.name] = None
                 p.stop()
@@ -609,9 +623,11 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch"} & set(parts):
+        if {"codec", "prefetch", "folds", "clips", "vision"} & set(parts):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
+    peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]
+    warm_up(peers, time.monotonic() + 0.4 * args.seconds)
     for i, part in enumerate(parts):
         left = end - time.monotonic()
         deadline = time.monotonic() + (left / (len(parts) - i) if args.ahead else left)

@@ -319,7 +319,8 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
 }
 
 /* What was idle all the time since the last purge is given back. No page carries a date: the fewest idle pages seen in
- * the interval are as many as nobody needed. The slack of what was needed stays. */
+ * the interval are as many as nobody needed. What the pool may hold beside what was needed stays, ten times the slack:
+ * steps came to rest with it, and would move pages until it is made again. */
 void mf_pages_purge(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
@@ -330,7 +331,7 @@ void mf_pages_purge(memfit_pool *pool)
         return;
     uint64_t idle = mf_pages_idle(pool), unused = p->low_idle < idle ? p->low_idle : idle;
     uint64_t keep = p->reserved - unused;
-    keep += slack_of(pool, keep << p->shift) >> p->shift; /* it would be made again at the next peak */
+    keep += slack_of(pool, keep << p->shift) * (1 + MORE) >> p->shift;
     if (keep > p->reserved)
         keep = p->reserved;
     if (pool->options.keep_idle && keep < pool->soft_limit_bytes / p->bytes)

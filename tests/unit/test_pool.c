@@ -335,14 +335,16 @@ static void test_purge(void **state)
     end(pool, device);
 }
 
-/* What the pool may hold beside the bytes in use rather than move pages is not given back: it would be made again. */
+/* All that the pool may ever hold beside the bytes in use rather than move pages, ten times the slack, is not given
+ * back: steps have come to rest with it, and would move pages until it is made again (on an H200: from no page in 408
+ * steps to 50 and more in every 24). */
 static void test_purge_keeps_slack(void **state)
 {
     (void)state;
     memfit_device *device = open_sim(256 * MiB, 0);
     memfit_pool *pool = open_pool(device, 0);
     assert_ok(memfit_pool_set_purge(pool, 1000, &err), err);
-    assert_ok(memfit_pool_set_slack(pool, 0.25, &err), err);
+    assert_ok(memfit_pool_set_slack(pool, 0.03, &err), err);
     memfit_address a = get(pool, 64 * MiB, 0), b = get(pool, 32 * MiB, 0);
     drop(pool, a);
     for (int i = 0; i < 3; i++) {
