@@ -18,7 +18,7 @@ from gpu_results import NOT_BUILT, in_parallel, kept_folder, program, too_late, 
 def kills(memfit, results, nvml, models, deadline):
     """Trainings ended by SIGKILL at random moments after they wrote a checkpoint, and gone on with, ten times each; the file at the end is that of a
     run that nobody disturbed, byte for byte. A chain of ten that ends equal is ten kills that were: what one of them spoiled would stay."""
-    path, steps, every, kills_each = next(m for m in models if m.stem == "cnn"), 2000, 7, 10
+    path, steps, every, kills_each = next(m for m in models if m.stem == "cnn"), 800, 7, 10
     base = [memfit, "train", str(path), "--data", "synthetic:256", "--batch-size", "64", "--validation-split", "0.2", "--epochs", "100000", "--steps", str(steps), "--device", "cuda", "--save-freq", str(every)]
     env, wanted = {**os.environ, "OMP_NUM_THREADS": "2"}, [i for i in range(5) if not results.has(f"kills chain {i}")]
 
@@ -243,7 +243,11 @@ def odd(memfit, results, nvml, models, deadline):
             time.sleep(random.Random(i).random() * 1.6)
             p.send_signal((signal.SIGINT, signal.SIGTERM)[i % 2])
             began = time.time()
-            p.communicate(timeout=20)
+            try:
+                p.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.communicate()
             ends.append((p.returncode, round(time.time() - began, 1)))
         return all(rc in (-2, -15) for rc, _ in ends), str(ends)
 

@@ -3,10 +3,11 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, in_parallel, too_late, train
+from gpu_results import MIB, allocations, in_parallel, too_late, train
 
 
 def layers(path):
@@ -72,10 +73,10 @@ def limits(memfit, results, nvml, models, deadline):
             return results.put(case, False, rc=rc, limit_mib=limit // MIB, needs=needs, error=said)
         planned, over = j["planned_peak_bytes"], 100 * (j["planned_peak_bytes"] - seen) / max(seen, 1)
         count, gap, span = nvml.sampled(pid)
-        results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200, limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
+        results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200 and not allocations(j)["allocations"], limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
                     over_percent=round(over, 2), batch=batch, samples=count, mean_gap_ms=round(1000 * span / max(count, 1), 1), longest_gap_ms=round(1000 * gap), fixed_mib=round(j["fixed_bytes"] / MIB, 1),
-                    pieces=j["pieces"], recomputed=j["recomputed_ops"], allocations=j["allocations_in_steps"], step_ms=round(j["step_ms"], 3), needs=needs,
-                    bound_factor=round((limit - fixed) / max(bound, 1), 2), seconds=round(time.time() - began))
+                    pieces=j["pieces"], recomputed=j["recomputed_ops"], step_ms=round(j["step_ms"], 3), needs=needs,
+                    bound_factor=round((limit - fixed) / max(bound, 1), 2), seconds=round(time.time() - began), **allocations(j))
 
     cases = [c for c in limit_cases(models) if not results.has(name_of(*c))]
     most = float(os.environ.get("GPU_CHECK_GAP", "inf")) # looked at less often than every so many ms: once more, after all others
@@ -96,7 +97,7 @@ def fixed(memfit, results, nvml, models, deadline):
     path, seen, wrong = str(next(m for m in models if m.stem in ("s1", "mlp"))), [], []
 
     def start():
-        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--epochs", "100000", "--steps", "2000")
+        rc, j, said, pid = train(memfit, path, "--data", "synthetic:64", "--epochs", "100000", "--steps", "400")
         (seen if j else wrong).append((j["fixed_bytes"] / MIB, nvml.peak(pid) / MIB) if j else said)
 
     if not results.has("fixed: ten starts"):
@@ -116,3 +117,24 @@ def fixed(memfit, results, nvml, models, deadline):
         # what it takes is known to the page of the card's own that the context has; kernels come on top of it
         good = rc == 3 and any(0.9 * cost / MIB < n <= cost / MIB + 8 for n in named)
         results.put("fixed: a limit below it", good, rc=rc, fixed_mib=round(cost / MIB, 2), limit_mib=round(0.9 * cost / MIB, 2), said=said)
+
+
+def steady(memfit, results, nvml, models, deadline):
+    """No step takes host memory: memfit's own requests are none, the driver's no more in five times the steps; and NVML shows the same."""
+    path = str(next(m for m in models if m.stem == "cnn"))
+
+    def one(case, more):
+        rows = []
+        for steps in (80, 400):
+            with tempfile.TemporaryDirectory() as d:
+                kept = ["--checkpoint", f"{d}/kept.keras", "--save-freq", "20"] if "checkpoints" in case else []
+                rc, j, said, pid = train(memfit, path, "--data", "synthetic:640", "-b", "32", "--epochs", "1000", "--steps", str(steps), *more, *kept)
+            if not j:
+                return results.put(case, False, rc=rc, error=said)
+            rows.append({**allocations(j), "nvml": nvml.peak(pid)})
+        good = all(r["allocations"] == 0 for r in rows) and rows[1]["driver_allocations"] <= rows[0]["driver_allocations"] and rows[0]["nvml"] == rows[1]["nvml"] > 0
+        return results.put(case, good, steps=[80, 400], own=[r["allocations"] for r in rows], driver=[r["driver_allocations"] for r in rows], nvml_mib=[r["nvml"] // MIB for r in rows])
+
+    cases = (("steady", []), ("steady validation", ["--validation-split", "0.2"]), ("steady offload", ["--offload", "optimizer"]), ("steady in pieces", ["--gradient-accumulation", "4"]), ("steady checkpoints", []),
+             ("steady bfloat16", ["--precision", "mixed_bfloat16"]))
+    in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)

@@ -6,7 +6,7 @@ import subprocess
 import time
 import zipfile
 
-from gpu_results import MIB, NOT_BUILT, in_parallel, kept_folder, program, too_late, train
+from gpu_results import MIB, NOT_BUILT, allocations, in_parallel, kept_folder, program, too_late, train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KIND_PARTS = int(os.environ.get("GPU_CHECK_KIND_PARTS", "56"))
@@ -53,7 +53,7 @@ def kinds(memfit, results, nvml, models, deadline):
     def one(case, *which):
         began = time.time()
         try:
-            p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()))
+            p = subprocess.run([check, "--on", "card", *which], capture_output=True, text=True, timeout=max(10, deadline + 22 - time.time()), env={**os.environ, "OMP_NUM_THREADS": "1"})
         except subprocess.TimeoutExpired:
             return results.not_ended(case)
         failed = [line for line in p.stdout.splitlines() if line.startswith(("FAILED", "    method "))]
@@ -108,7 +108,7 @@ def curves(memfit, results, nvml, models, deadline):
             return print(f"curves {name}: no case: {why.splitlines()[0][:120] if why else ''}", flush=True)
         rc, b, said, _ = train(memfit, *args)
         worst = worst_difference(a, b) if b else None
-        results.put(f"curves {name}", b and worst <= 2e-3, worst=worst and float(f"{worst:.1e}"), allocations=b and b["allocations_in_steps"], error="" if b else said)
+        results.put(f"curves {name}", b and worst <= 2e-3 and not allocations(b)["allocations"], worst=worst and float(f"{worst:.1e}"), error="" if b else said, **(allocations(b) if b else {}))
 
     in_parallel([lambda n=n, a=a: one(n, a) for n, a in jobs if not results.has(f"curves {n}")], 8, deadline)
 

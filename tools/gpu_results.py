@@ -50,8 +50,8 @@ class Card:
 def sample():
     """The sampler's own process: looks every 10 ms, by the clock; for each line on its standard input, a pid, it prints what it saw of it."""
     card, seen, due = Card(), {}, time.monotonic()
-    try:
-        os.nice(-10)
+    try: # before all that is checked: a busy machine must not keep it from looking
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except OSError:
         pass
     while True:
@@ -172,6 +172,7 @@ class Results:
         return self.hashes[name]
 
     def put(self, case, good, **more):
+        more.setdefault("seconds", Turns.since())
         row = {"case": case, "versions": self.versions, "code": self.code(case), "good": bool(good), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **more}
         with self.lock:
             self.seen[case] = row
@@ -219,7 +220,14 @@ class Results:
 
 class Turns:
     """Parts that run side by side, each in a thread of its name: how many processes each may have, and all together; how many cases had no time."""
-    of_part, all_of_them, left, lock = {}, None, {}, threading.Lock()
+    of_part, all_of_them, left, lock, clock = {}, None, {}, threading.Lock(), threading.local()
+
+    @staticmethod
+    def since():
+        """Seconds since this thread's case began, which is when the one before ended."""
+        now = time.time()
+        began, Turns.clock.began = getattr(Turns.clock, "began", now), now
+        return round(now - began, 1)
 
     @staticmethod
     def add_left(count=1, part=None):
@@ -248,6 +256,7 @@ def in_parallel(jobs, at_once, deadline):
                     if not left or time.time() > deadline:
                         return
                     job = left.pop(0)
+                Turns.since()
                 job()
             time.sleep(0.02) # else who gave a turn back takes it again before others who wait
 
@@ -289,6 +298,13 @@ def train(memfit, *args, timeout=100, env=None):
         return p.returncode, json.loads(out) if p.returncode == 0 else None, (err or out).strip()[-500:], p.pid
     except ValueError:
         return p.returncode, None, err.strip()[-300:], p.pid
+
+
+def allocations(j):
+    """Of host memory in steps: by memfit itself, which must be none, and by the driver and its libraries."""
+    theirs = sum(calls for name, calls in j.get("allocations_in_steps_by", {}).items() if name.startswith(("libcuda", "libcudnn", "libcublas", "libnvrtc", "libnv")))
+    own = j["allocations_in_steps"] - theirs
+    return {"allocations": own, "driver_allocations": theirs, **({"allocations_by": j["allocations_in_steps_by"]} if own else {})}
 
 
 def program(memfit, name):

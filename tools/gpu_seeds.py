@@ -7,7 +7,7 @@ import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, NOT_BUILT, in_parallel, program, too_late, train
+from gpu_results import MIB, NOT_BUILT, allocations, in_parallel, program, too_late, train
 
 
 def slices(memfit, results, nvml, models, deadline):
@@ -49,8 +49,8 @@ def seeds(memfit, results, nvml, models, deadline):
             return results.put("seeds " + case, False, rc=rc, error=said)
         good, more = check(j, seen)
         figures = {k: j[k] for k in ("loss", "planned_peak_bytes", "fixed_bytes", "arena_bytes", "pieces", "numerics")}
-        results.put("seeds " + case, good and 0 < seen <= j["planned_peak_bytes"], nvml_mib=seen // MIB, step_ms=round(j["step_ms"], 3), recomputed=j["recomputed_ops"],
-                    allocations=j["allocations_in_steps"], **more, **figures)
+        results.put("seeds " + case, good and 0 < seen <= j["planned_peak_bytes"] and not allocations(j)["allocations"], nvml_mib=seen // MIB, step_ms=round(j["step_ms"], 3), recomputed=j["recomputed_ops"],
+                    **allocations(j), **more, **figures)
         if kept_as:
             kept[kept_as] = j
 
@@ -142,7 +142,7 @@ def seeds(memfit, results, nvml, models, deadline):
                 rows.append((nvml.peak(pid), j["planned_peak_bytes"], j))
                 limit = rows[0][1] - 96 * image // 2
         planned = [r[1] for r in rows]
-        good = all(0 < r[0] <= r[1] for r in rows) and planned[1] == planned[2] <= limit and rows[2][2]["allocations_in_steps"] == 0
+        good = all(0 < r[0] <= r[1] for r in rows) and planned[1] == planned[2] <= limit and not allocations(rows[2][2])["allocations"]
         say(case, good, nvml_mib=[r[0] // MIB for r in rows], planned=planned, limit_mib=limit // MIB, step_ms=[round(r[2]["step_ms"], 2) for r in rows])
 
     def shapes():

@@ -9,6 +9,7 @@ Parts:
     slices   M4 and S3 as the C example: 80 % of the card and a slice beside it (nobody else may use the card)
     limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
     fixed    ten starts: the fixed cost is the same within 4 MiB; a limit below it is refused, and the refusal names it
+    steady   no host memory in steps by memfit; the driver's own requests, counted apart, are no more in five times the steps
     kills    50 times ended by SIGKILL and resumed, in five trainings; the file at the end is that of an undisturbed one, byte for byte
     lost     the context is lost in the middle of training: an explanation, a whole checkpoint, no hang
     versions a checkpoint that goes on elsewhere says so
@@ -29,6 +30,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -37,7 +39,7 @@ import threading
 import time
 
 from gpu_faults import full, kills, lost, odd, versions
-from gpu_limits import fixed, layers, limits
+from gpu_limits import fixed, layers, limits, steady
 from gpu_numbers import curves, kinds, rounding, split
 from gpu_results import NOT_BUILT, Card, Nvml, Results, Turns, found_library, in_parallel, libraries, program, train
 from gpu_seeds import seeds, slices
@@ -137,12 +139,13 @@ def waits(memfit, results, nvml, models, deadline):
     in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)
 
 
-PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits)}
+PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits, steady)}
 
 
 def run_part(part, jobs, memfit, results, nvml, models, deadline):
     began, why = time.time(), None
     threading.current_thread().name = part
+    Turns.since()
     if jobs:
         Turns.of_part[part] = jobs
     try:
@@ -205,6 +208,8 @@ def main():
         for p in [p for parts in lanes for p in parts]:
             run_part(*p, *rest)
     nvml.end()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"all parts: {used.ru_utime:.0f} s of a core in programs, {used.ru_stime:.0f} s in the system", flush=True)
     if table:
         results.print_table()
     sys.exit(1 if results.failed else 3 if sum(Turns.left.values()) else 0)

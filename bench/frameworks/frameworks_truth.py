@@ -10,7 +10,7 @@
                                                 the band's upper end, where it should run, and as its lower end, where it should not
     frameworks_truth.py judge MEASURED DIR      plans every measured case and prints the tables
 
-With --seed the models are drawn, else the fixed ones are taken. --runtime R (several times) takes some of torch, jax, tensorflow;
+With --seed the models are drawn (--drawn 5 3: five applications, three own), else the fixed ones are taken. --runtime R (several times) takes some of torch, jax, tensorflow;
 --at-once N measures N cases at a time, --most SECONDS begins none after that, --cases FILE measures those of a file. MEASURED is
 JSON lines, a line a case: what was run, versions, a hash of the code that measured it, and bytes. A case is run again when that
 code differs. MEMFIT names the program (build/memfit). --card NAME is as in `memfit plan --for`, --reserve MIB what the driver keeps
@@ -37,6 +37,7 @@ import measure_framework_nvml  # noqa: E402
 PRECISIONS = ("float32", "mixed_bfloat16")
 MIB = 1 << 20
 BESIDE_MIB = 570, 655  # as `beside` tells of an H200
+DRAWN = 5, 3  # applications and own models of a drawing
 CARD, RESERVE_MIB = "h200", 623  # what the driver keeps of it: in memfit's fixed cost, in no process's figure
 
 
@@ -54,7 +55,7 @@ def read(path):
 
 def table(seed):
     """[(name, two batches)]"""
-    return framework_cases.draw(seed) if seed else [(name, batches) for name, (_, _, batches) in framework_cases.MODELS.items()]
+    return framework_cases.draw(seed, *DRAWN) if seed else [(name, batches) for name, (_, _, batches) in framework_cases.MODELS.items()]
 
 
 def models(folder, seed, runtimes):
@@ -267,12 +268,13 @@ def main():
     parser.add_argument("--runtime", choices=("torch", "jax", "tensorflow"), action="append")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
+    parser.add_argument("--drawn", type=int, nargs=2, default=DRAWN)
     parser.add_argument("--card")
     parser.add_argument("--reserve", type=int)
     a = parser.parse_args()
     if len(a.paths) != (2 if a.what == "judge" else 1):
         parser.error("%s takes %s" % (a.what, "MEASURED and DIR" if a.what == "judge" else "one path"))
-    globals().update(CARD=a.card or CARD, RESERVE_MIB=RESERVE_MIB if a.reserve is None else a.reserve)
+    globals().update(DRAWN=a.drawn, CARD=a.card or CARD, RESERVE_MIB=RESERVE_MIB if a.reserve is None else a.reserve)
     if a.what == "all":
         everything(a.paths[0], a)
     elif a.what == "models":

@@ -7,7 +7,7 @@ With MIB JAX's pool may have that size and no more, taken at the beginning (JAX'
 the step runs in it is asked then. KEEP_PROGRAM=DIR keeps what XLA made of the step, with the workspaces it chose.
 
 torch and jax run every case in a process of its own, forked after Keras was read and before it has met the card, AT_ONCE of
-them at a time; none begins after MOST seconds. With TOGETHER=1 all run in one process, and NVML's figure is not kept, as it holds
+them at a time and while ROOM_MIB of the card are free; none begins after MOST seconds. With TOGETHER=1 all run in one process, and NVML's figure is not kept, as it holds
 the kernels of earlier cases. tensorflow runs on the CPU and takes the first case only; as for people Keras does not let XLA compile
 there, and the allocator is oneDNN's, which counts. Live bytes are those of the framework's own allocator, process bytes NVML's.
 """
@@ -54,7 +54,7 @@ def prepare(text):
 dump = ""
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import framework_cases  # noqa: E402
-from measure_framework_nvml import nvml  # noqa: E402
+from measure_framework_nvml import nvml, room  # noqa: E402
 
 STEPS = 3
 together = bool(os.environ.get("TOGETHER"))
@@ -203,7 +203,7 @@ def main():
     begin, children = time.time(), set()
     forks = runtime != "tensorflow" and not together
     for text in cases[:1] if runtime == "tensorflow" else cases:
-        while len(children) >= int(os.environ.get("AT_ONCE", "1")):
+        while len(children) >= int(os.environ.get("AT_ONCE", "1")) or children and not room():
             children.discard(os.wait()[0])
         if time.time() - begin > float(os.environ.get("MOST", "1e9")):
             break

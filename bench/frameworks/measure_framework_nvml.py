@@ -53,6 +53,17 @@ def nvml(least=0):
     return (mine if mine < 1 << 62 else 0), memory.used
 
 
+def room():
+    """Whether ROOM_MIB of the card are free, for what runs several programs at once. Makes no context."""
+    least, memory, device = int(os.environ.get("ROOM_MIB", "0")), Memory(), ctypes.c_void_p()
+    if not least:
+        return True
+    lib = ctypes.CDLL("libnvidia-ml.so.1")
+    lib.nvmlInit_v2()
+    lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+    return bool(lib.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))) or memory.free >> 20 >= least
+
+
 class Memory2(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
                 ("used", ctypes.c_ulonglong)]

@@ -4,13 +4,16 @@
     measure_largest.py draw DIR SEED                                 draws eight models that the margin was not fitted to, writes their files, prints MODEL:PRECISION
     measure_largest.py ask CASES DIR FREE_MIB MODEL:PRECISION...     appends what memfit predicts for the files of DIR; MEMFIT names the program
     measure_largest.py run OUT CASES [--hints FILE] [--most SECONDS] a second process holds all of the card but FREE_MIB, and steps are tried
-    measure_largest.py governed OUT CASES [--at-once N] [--most SECONDS]
-                                                                     the same under `memfit run --memory FREE_MIB`, several at once
+    measure_largest.py governed OUT CASES [--at-once N] [--most SECONDS] [--card MIB]
+                                                                     the same under `memfit run --memory FREE_MIB`, several at once: N, and no more than --card holds
     measure_largest.py judge OUT
 
 The predicted batch is tried, then the first that would make it more than 8 % too small, and further on until one runs and a larger one fails; what lies between is
 halved down to one sample, or a percent. A model has one process, forked after PyTorch was read, for all its sizes, the smallest first: the holder gives some back in between. Cases that OUT has are not run
 again. --hints names a file of results to begin the search from instead of the prediction.
+
+A try is a training of four steps, of more where there are few layers: Python's collector, which frees what earlier steps left, comes once in so many. Keras runs an LSTM step
+by step, without a word, where cuDNN's call finds no memory: such a try counts as failed, and is named in "gave_up".
 """
 import argparse
 import gc
@@ -25,7 +28,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 RESERVE_MIB = 623  # of an H200's memory that the driver keeps: in memfit's fixed cost, in no process's figure
 FITTED = {"cnn", "ResNet50", "bn_cnn", "VGG16", "transformer", "InceptionV3", "DenseNet121"}  # the margin at the band's upper end was chosen by these
-STEPS = 4  # the inputs of earlier steps stay until Python's collector has had its turn
+STEPS, MOST_STEPS, LAYERS = 4, 20, 240  # steps of a try at least and at most, and layers in all of them
 HOLDER = """
 import ctypes, sys, time
 c = ctypes.CDLL("libcuda.so.1")
@@ -117,6 +120,23 @@ def ask(out, folder, free_mib, cases):
             f.write(json.dumps(row) + "\n")
 
 
+def watch_cudnn(keras_rnn):
+    """What Keras makes of a recurrent layer whose call failed is not what was asked for. Returns the list that such calls are put into."""
+    given_up = []
+
+    def watched(call):
+        def wrapped(*a, **k):
+            try:
+                return call(*a, **k)
+            except Exception as e:
+                given_up.append(str(e)[:200])
+                raise
+        return wrapped
+    for name in ("_cudnn_lstm", "_cudnn_gru"):
+        setattr(keras_rnn, name, watched(getattr(keras_rnn, name)))
+    return given_up
+
+
 def runs(torch, framework_cases, model, name, batch):
     import numpy as np
     model.zero_grad()
@@ -124,7 +144,8 @@ def runs(torch, framework_cases, model, name, batch):
     torch.cuda.empty_cache()
     try:
         x, y = framework_cases.data(model, name, 1, 1)
-        x, y = (np.zeros((STEPS * batch,) + a.shape[1:], a.dtype) for a in (x, y))  # the values do not matter
+        steps = max(STEPS, min(MOST_STEPS, LAYERS // len(model.layers)))
+        x, y = (np.broadcast_to(a[:1], (steps * batch,) + a.shape[1:]) for a in (x, y))  # the values do not matter
         model.fit(x, y, batch_size=batch, epochs=1, verbose=0, shuffle=False)
         torch.cuda.synchronize()
         return True
@@ -162,7 +183,7 @@ def find(rows, out, holder, hints):
     import keras
     import torch
     import framework_cases
-    model, start = None, time.time()
+    model, start, given_up = None, time.time(), watch_cudnn(sys.modules["keras.src.backend.torch.rnn"])
     for row in rows:
         if holder:
             row["left_mib"] = leave(holder, *(("more", row["free_mib"] - rows[0]["free_mib"]) if model else ("only", row["free_mib"])))
@@ -172,7 +193,11 @@ def find(rows, out, holder, hints):
 
             def tries(batch):
                 seen.append(batch)
-                return runs(torch, framework_cases, model, row["model"], batch)
+                given_up.clear()
+                ran = runs(torch, framework_cases, model, row["model"], batch)
+                if ran and given_up:
+                    row.setdefault("gave_up", []).append(batch)
+                return ran and not given_up
             hint, edge = hints.get(key(row)), int(row["predicted"] / 0.92) + 1
             row["largest"], row["fails"] = search(tries, hint, max(1, hint // 100)) if hint else search(tries, row["predicted"], edge - row["predicted"])
         except Exception as e:  # the next size may still run
@@ -215,17 +240,20 @@ def run(out, cases, hints, most):
         holder.kill()
 
 
-def governed(out, cases, at_once, most):
+def governed(out, cases, at_once, most, card_mib):
     """Every case alone in a program of its own under memfit's limit."""
     memfit, begin, children = os.environ.get("MEMFIT", "build/memfit"), time.time(), []
     for row in sorted((row for rows in missing(out, cases) for row in rows), key=lambda r: r["free_mib"]):
-        while sum(c.poll() is None for c in children) >= at_once:
+        def taken():
+            running = [mib for child, mib in children if child.poll() is None]
+            return len(running) >= at_once or sum(running) + row["free_mib"] > card_mib
+        while taken():
             time.sleep(0.2)
         if time.time() - begin > most:
             break
-        children.append(subprocess.Popen([memfit, "run", "--quiet", "--memory", "%dMiB" % row["free_mib"], "--", sys.executable, os.path.abspath(__file__), "one", out,
-                                          json.dumps(row)]))
-    for child in children:
+        children.append((subprocess.Popen([memfit, "run", "--quiet", "--memory", "%dMiB" % row["free_mib"], "--", sys.executable, os.path.abspath(__file__), "one", out,
+                                           json.dumps(row)]), row["free_mib"]))
+    for child, _ in children:
         child.wait()
 
 
@@ -248,6 +276,7 @@ def main():
     parser.add_argument("--hints", default="")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
+    parser.add_argument("--card", type=int, default=1 << 30)
     a = parser.parse_args()
     if a.what == "draw":
         draw(*a.rest)
@@ -256,7 +285,7 @@ def main():
     elif a.what == "run":
         run(a.rest[0], a.rest[1], a.hints, a.most)
     elif a.what == "governed":
-        governed(a.rest[0], a.rest[1], a.at_once, a.most)
+        governed(a.rest[0], a.rest[1], a.at_once, a.most, a.card)
     elif a.what == "one":
         find([json.loads(a.rest[1])], a.rest[0], None, {})
     else:

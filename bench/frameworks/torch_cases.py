@@ -284,19 +284,21 @@ ATTENTION = ("gpt", "encoder", "vit", "diffusion")
 
 def draw(seed, count=8, strata=False):
     """More cases, by chance: {name: (builder, arguments, two batches)}. With `strata` a VGG, an LSTM, a U-Net and one with attention are always among
-    them."""
+    them. Of more than there are kinds some are drawn twice, with other sizes."""
     chance, out = random.Random(seed), {}
     if strata:
         kinds = [*ALWAYS, chance.choice(ATTENTION)]
         kinds += chance.sample(sorted(set(CHOICES) - set(kinds)), count - len(kinds))
     else:
-        kinds = chance.sample(sorted(CHOICES), count)
+        kinds = chance.sample(sorted(CHOICES), min(count, len(CHOICES)))
+        kinds += chance.sample(sorted(CHOICES), count - len(kinds))
     for kind in kinds:
         builder, sizes, (least, most) = CHOICES[kind]
         small = chance.randint(least, (least + most) // 2)
         if strata and kind == "rnn":
             sizes = dict(sizes, kind=("LSTM",))
-        out["drawn-" + kind] = (builder, {k: chance.choice(v) for k, v in sorted(sizes.items())}, (small, min(most, small * chance.choice((2, 3)))))
+        name = "drawn-" + kind
+        out[name + "-2" if name in out else name] = (builder, {k: chance.choice(v) for k, v in sorted(sizes.items())}, (small, min(most, small * chance.choice((2, 3)))))
     return out
 
 

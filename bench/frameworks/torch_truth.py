@@ -6,9 +6,9 @@
     torch_truth.py record DIR [--seed S] [--at-once N]         records a fake step of each and plans it (needs PyTorch and the memfit package, no card)
     torch_truth.py judge MEASURED [--seed S] [--steps DIR]     the same for the measured ones, or plans what `record` left in DIR, and prints the table
 
-With --seed the drawn cases, else the fixed ones; a seed that begins with "strata-" draws the rest and has a VGG, an LSTM, a U-Net and attention in
+With --seed the drawn cases (eight models, or --count N), else the fixed ones; a seed that begins with "strata-" draws the rest and has a VGG, an LSTM, a U-Net and attention in
 it always. Every case runs in a process of its own, forked after PyTorch was read and before it has met
-the card, N at a time; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
+the card, N at a time and while ROOM_MIB of it are free; with --together all run in one, which is faster, and NVML's figure is not kept, as it holds the kernels of earlier cases. TRACE_TO names a
 folder that gets what the allocator was asked for, in all cases or in those of TRACE_CASES. MEMFIT names the program.
 """
 import argparse
@@ -37,10 +37,13 @@ def read(path):
         return []
 
 
+COUNT = 8  # models of a drawing
+
+
 def cases(seed):
     """The most valuable first: each model once before any a second time."""
     plain = seed.removeprefix("strata-")
-    table = torch_cases.draw(plain, strata=plain != seed) if seed else torch_cases.CASES
+    table = torch_cases.draw(plain, COUNT, plain != seed) if seed else torch_cases.CASES
     for which, precision in ((0, "tf32"), (1, "bf16"), (0, "bf16"), (1, "tf32")):
         for name, (builder, arguments, batches) in table.items():
             yield "%s:%d:%s" % (name, batches[which], precision), (name, arguments, builder, batches[which], precision)
@@ -110,6 +113,7 @@ def in_a_fork(work, row, out):
 
 def run(out, seed, most, together, at_once):
     import torch
+    from measure_framework_nvml import room
     begin, have, children = time.time(), {r["case"] for r in read(out) if together or "error" in r or r.get("process_bytes")}, set()
     for text, case in cases(seed):
         if text in have:
@@ -120,7 +124,7 @@ def run(out, seed, most, together, at_once):
         if together:
             in_one(torch, case, row, out)
         else:
-            while len(children) >= at_once:
+            while len(children) >= at_once or children and not room():
                 children.discard(os.wait()[0])
             children.add(in_a_fork(lambda r, case=case: measure(torch, case, r), row, out))
     for child in children:
@@ -215,7 +219,9 @@ def main():
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--steps", default="")
+    parser.add_argument("--count", type=int, default=COUNT)
     a = parser.parse_args()
+    globals().update(COUNT=a.count)
     if a.what == "run":
         run(a.measured, a.seed, a.most, a.together, a.at_once)
     elif a.what == "record":

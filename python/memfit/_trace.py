@@ -20,6 +20,8 @@ PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_scaled_m
 WORKSPACE = 8519680  # bytes: of cards before Hopper
 PARTIAL_SUMS = 8 << 20  # of a kernel's gradient in float32: 4 to 8 MiB were seen
 HALF_SUMS, MANY_POSITIONS = 4 << 20, 256  # in 16 bits: up to 16 MiB, mostly 2 to 5, and nothing where the image has few positions
+FEW_KERNELS, SMALL_SIDE = 24, 34  # 24 kernels of three pixels over 32 were seen to, over 48 and 64 not
+FEW_POSITIONS = 64  # of an image whose kernels of one pixel are products even where they are odd: 49 were seen, and 81 that are not
 
 
 def _sum_bytes(rows: int, columns: int) -> int:
@@ -248,8 +250,10 @@ def _follower(torch: Any) -> Any:
             item, window = int(x.element_size()), int(kernel.shape[2] * kernel.shape[3])
             moved = sum(t.numel() * item for t in (x, y))
             sums = PARTIAL_SUMS if item == 4 else HALF_SUMS if y.shape[2] * y.shape[3] >= MANY_POSITIONS else 0
-            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product; only the kernel's gradient needs anything
-                sizes = [0, self.product_gradient(x, kernel, y, moved)] if gradients else [0]
+            positions = int(y.shape[2] * y.shape[3])
+            if window == 1 and x.shape[2:] == y.shape[2:]:  # a product; only the kernel's gradient needs anything, but where positions are odd and many
+                copied = moved if positions % 2 and positions > FEW_POSITIONS else 0
+                sizes = [copied, copied or self.product_gradient(x, kernel, y, moved)] if gradients else [copied]
             elif window == 1:
                 direct = item == 4 and kernel.shape[1] <= 128  # the input's gradient is then made where it lies
                 sizes = [0 if direct else moved, moved + sums] if gradients else [moved]
@@ -258,10 +262,19 @@ def _follower(torch: Any) -> Any:
                 filled = -x.shape[1] * item % 16 // item * (x.numel() // x.shape[1]) * item if x.shape[1] < 4 else 0
                 picture = kernel.shape[1] < 4 and kernel.shape[2] <= 4  # the few channels of pictures, in small windows
                 if gradients:
-                    sizes = [size, 0 if picture and item == 4 else size + filled + sums]
+                    sizes = [size, 0 if picture and item == 4 else max(size + filled + sums, self.transforms(x, kernel, y))]
                 else:
                     sizes = [0 if picture else size + (filled if item == 2 else 0)]
             return [bytes * want for bytes, want in zip(sizes, wanted)]
+
+        def transforms(self, x: Any, kernel: Any, y: Any) -> int:
+            """The gradient of few kernels over small images in float32 is made by Fourier transforms: two of each image, and the result's gradient whole."""
+            side = max(x.shape[2], x.shape[3]) + max(kernel.shape[2], kernel.shape[3]) - 1
+            if x.element_size() != 4 or kernel.shape[0] > FEW_KERNELS or kernel.shape[1] < 4 * kernel.shape[0] or side > SMALL_SIDE or x.shape[2:] != y.shape[2:]:
+                return 0
+            points = 1 << int(side - 1).bit_length()
+            each = 8 * points * (points // 2 + 1)
+            return int(x.shape[0] * (2 * each * (kernel.shape[0] + kernel.shape[1]) + kernel.shape[0] * y.shape[2] * y.shape[3] * 4))
 
         def product_gradient(self, x: Any, kernel: Any, y: Any, moved: int) -> int:
             """The gradient of a kernel of one pixel: a product for each image, added up in float32, or copies and one product where that is less."""

@@ -180,6 +180,16 @@ static memfit_status set_limit(memfit_plan *plan, const char *memory, uint64_t w
     return MEMFIT_OK;
 }
 
+/* A card that cannot be asked: times by its rates, groups and own kernels as training has them on any card. What
+ * libraries take is not known; methods of theirs that need no workspace exist. */
+static void use_table(memfit_plan *plan, const mf_card *card)
+{
+    mf_roofline_for_card(&plan->roofline, card);
+    plan->roofline.workspace = mf_cuda_own_workspace;
+    mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+    plan->question.cost.groups = mf_cuda_groups;
+}
+
 static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, memfit_error *err)
 {
     const mf_card *card = mf_card_find(o->card);
@@ -197,8 +207,7 @@ static memfit_status use_card(memfit_plan *plan, const memfit_plan_options *o, m
                        o->card, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     snprintf(plan->device, sizeof plan->device, "%s", card->title);
-    mf_roofline_for_card(&plan->roofline, card);
-    mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+    use_table(plan, card);
     plan->question.plan.fixed_bytes = mf_card_fixed_bytes(card);
     plan->question.plan.inputs_beside = o->memory && o->samples;
     plan->question.plan.kept_samples = o->samples;
@@ -247,8 +256,7 @@ static memfit_status use_cuda(memfit_plan *plan, const memfit_plan_options *o, m
         most = mf_card_costs_most(&plan->card_costs);
         status = use_card_costs(plan, o, err);
     } else {
-        mf_roofline_for_card(&plan->roofline, card ? card : mf_card_find("t4"));
-        mf_roofline_cost_source(&plan->roofline, &plan->question.cost);
+        use_table(plan, card ? card : mf_card_find("t4"));
         plan->question.plan.fixed_bytes = info.fixed_bytes;
         mf_card_costs_close(&plan->card_costs);
     }

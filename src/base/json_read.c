@@ -288,7 +288,7 @@ const mf_json *mf_json_get(const mf_json *object, const char *key)
     if (!object || object->type != MF_JSON_OBJECT)
         return NULL;
     for (const mf_json *m = object->first; m; m = m->next)
-        if (strcmp(m->key, key) == 0)
+        if (m->key[0] == key[0] && strcmp(m->key, key) == 0)
             return m;
     return NULL;
 }

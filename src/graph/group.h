@@ -37,6 +37,8 @@ typedef struct mf_group_taker {
     bool late_updates; /* updates wait for each other (passes/late.c) */
     bool whole_sums;   /* sums over rows read what was made, not a view of it (passes/sums.c) */
     bool slopes;       /* activations' slopes come from what was normalized (passes/slopes.c) */
+    /* Rows of logits are filled up where their product takes at least so many multiplications (passes/even_rows.c); 0: never. */
+    uint64_t even_rows;
     bool narrow_feeds; /* inputs arrive in the 16 bits they are first cast to (passes/narrow_feeds.c) */
     /* A chain that cannot grow any more: is it one? NULL: all are. */
     bool (*whole)(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count);

@@ -119,6 +119,9 @@ memfit_status mf_members_create(const memfit_host *host, mf_backend *inner, cons
 /* On a device of kind "cuda", which must outlive the backend: own kernels compiled by NVRTC, products by cuBLASLt where it is
  * found. NOT_FOUND names the library that is missing. */
 memfit_status mf_cuda_create(const memfit_host *host, mf_device *device, mf_backend **backend, memfit_error *err);
+/* What that backend runs as one, and the workspace that its own kernels take: known without a card. */
+extern const mf_group_taker mf_cuda_groups;
+uint64_t mf_cuda_own_workspace(const mf_graph *graph, uint32_t op);
 /* The end of a step in plain C, for backends whose memory is the host's, and for those that must do the same. Dynamic loss
  * scaling is Keras's: halved at an overflow, doubled after 2,000 good steps. */
 memfit_status mf_scalars_end_step(mf_backend *backend, const mf_step_end *end, mf_stream stream, memfit_error *err);

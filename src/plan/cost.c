@@ -1,11 +1,19 @@
 /* cost.c: see cost.h. */
 #include "plan/cost.h"
 
+void mf_cost_set_one(mf_cost *cost, uint64_t workspace_bytes, double time_us)
+{
+    cost->supported = true;
+    cost->reference = false;
+    cost->method_count = 1;
+    cost->methods[0] = (mf_method){.workspace_bytes = workspace_bytes, .time_us = time_us, .deterministic = true};
+}
+
 mf_cost mf_cost_one(uint64_t workspace_bytes, double time_us)
 {
-    return (mf_cost){.supported = true,
-                     .method_count = 1,
-                     .methods = {{.workspace_bytes = workspace_bytes, .time_us = time_us, .deterministic = true}}};
+    mf_cost cost = {0};
+    mf_cost_set_one(&cost, workspace_bytes, time_us);
+    return cost;
 }
 
 static bool is_allowed(const mf_method *method, mf_method_rules rules)

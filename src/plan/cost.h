@@ -48,6 +48,8 @@ typedef struct mf_method_rules {
 uint32_t mf_cost_choose(const mf_cost *cost, mf_method_rules rules, uint64_t room);
 /* A menu of one. */
 mf_cost mf_cost_one(uint64_t workspace_bytes, double time_us);
+/* The same where it is wanted; places of further methods are left as they are. */
+void mf_cost_set_one(mf_cost *cost, uint64_t workspace_bytes, double time_us);
 
 typedef struct mf_cost_source {
     void *ctx;

@@ -22,10 +22,14 @@ void mf_roofline_for_card(mf_roofline *r, const mf_card *card)
                        .alignment = 256};
 }
 
-static bool multiplies(mf_op_kind kind)
+static bool multiplies(const mf_op *op)
 {
-    return kind == MF_OP_CONV || kind == MF_OP_CONV_GRAD_DATA || kind == MF_OP_CONV_GRAD_WEIGHTS ||
-           kind == MF_OP_MATMUL;
+    if (op->kind == MF_OP_GROUP)
+        for (uint32_t i = 0; i < op->attr.group->inner.op_count; i++)
+            if (multiplies(&op->attr.group->inner.ops[i]))
+                return true;
+    return op->kind == MF_OP_CONV || op->kind == MF_OP_CONV_GRAD_DATA || op->kind == MF_OP_CONV_GRAD_WEIGHTS ||
+           op->kind == MF_OP_MATMUL;
 }
 
 static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
@@ -39,9 +43,9 @@ static memfit_status query(void *ctx, const mf_graph *graph, uint32_t op, mf_cos
     for (uint32_t i = 0; i < o->in_count; i++)
         half |= o->in[i] != MF_NONE &&
                 (graph->tensors[o->in[i]].dtype == MF_F16 || graph->tensors[o->in[i]].dtype == MF_BF16);
-    double wide = multiplies(o->kind) ? r->product_per_us : r->fp32_per_us;
+    double wide = multiplies(o) ? r->product_per_us : r->fp32_per_us;
     double work = flops / (half ? r->half_per_us : wide), move = bytes / r->bytes_per_us;
-    *cost = mf_cost_one(0, r->start_us + (work > move ? work : move));
+    mf_cost_set_one(cost, r->workspace ? r->workspace(graph, op) : 0, r->start_us + (work > move ? work : move));
     return MEMFIT_OK;
 }
 

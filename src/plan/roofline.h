@@ -1,5 +1,5 @@
 /* roofline.h: a cost source for a device that is not there: time is the larger of work over rate and bytes over
- * bandwidth, plus what starting an operation costs. No workspaces: implementations that need none exist. */
+ * bandwidth, plus what starting an operation costs. */
 #ifndef MF_PLAN_ROOFLINE_H
 #define MF_PLAN_ROOFLINE_H
 
@@ -12,6 +12,7 @@ typedef struct mf_roofline {
     double bytes_per_us;
     double start_us;
     uint64_t alignment;
+    uint64_t (*workspace)(const mf_graph *graph, uint32_t op); /* NULL: none */
 } mf_roofline;
 
 void mf_roofline_for_card(mf_roofline *roofline, const mf_card *card);

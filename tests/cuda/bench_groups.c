@@ -3,6 +3,7 @@
  * a line a group and, for each family and direction, on how many shapes the group is the faster.
  *
  *     bench_groups [SHAPES] [SEED] [FAMILY...]
+ *     bench_groups compile ARCH SHAPES SEED [FAMILY...]     needs no card: compiles their kernels into MEMFIT_CACHE
  *
  * Both sides are what a step has: recorded once, launched as a whole, members by the methods that the planner takes from
  * their menus. What passes between members has storage on their side; all tensors lie where they would not be in the cache.
@@ -14,11 +15,14 @@
 #include "graph/build.h"
 #include "test.h"
 
-enum { RUNS = 8, MOST_MEMBERS = MF_GROUP_MOST };
+#include <math.h>
+
+enum { RUNS = 8, MOST_MEMBERS = 32 };
 
 static const uint64_t ROOM = UINT64_C(6) << 30;
 static mf_backend *cuda;
 static test_memory memory;
+static bool compiles; /* and runs nothing */
 
 /* ---- what is drawn ---- */
 
@@ -26,6 +30,7 @@ typedef struct family {
     const char *name;
     mf_dtype dtype;
     bool tf32;
+    bool whole; /* one operation in place of several, made by a pass: all of the graph is timed, with it and without */
     uint32_t (*build)(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count);
 } family;
 
@@ -92,13 +97,76 @@ static uint32_t chain(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *c
     return mf_g_unary(b, MF_UNARY_AFFINE, 0.5, 0.25, mf_g_binary(b, MF_MUL, y, wanted[0]));
 }
 
+/* A dense layer's activation; backwards the bias's gradient is a sum of its slopes. */
+static uint32_t dense_end(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
+{
+    int64_t dims[] = {4 + below(61), 64 << below(5), 64 * (1 + below(48))};
+    printf("%3lldx%4lldx%4lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+    wanted[0] = shaped(b, "x", dtype, 3, dims);
+    wanted[1] = shaped(b, "bias", dtype, 1, &dims[2]);
+    *count = 2;
+    return mf_g_unary(b, below(2) ? MF_UNARY_GELU : MF_UNARY_SILU, 0, 0, mf_g_binary(b, MF_ADD, wanted[0], wanted[1]));
+}
+
+/* A layer normalization beside a path around it, and the bias before it. */
+static uint32_t around_norm(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
+{
+    int64_t dims[] = {2 + below(63), 49 << below(5), 32 * (2 + below(47))};
+    uint32_t out[3];
+    printf("%3lldx%4lldx%4lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
+    wanted[0] = shaped(b, "x", dtype, 3, dims);
+    wanted[1] = shaped(b, "bias", dtype, 1, &dims[2]);
+    wanted[2] = shaped(b, "gamma", MF_F32, 1, &dims[2]);
+    wanted[3] = shaped(b, "beta", MF_F32, 1, &dims[2]);
+    *count = 4;
+    uint32_t y = mf_g_binary(b, MF_ADD, wanted[0], wanted[1]);
+    mf_attr attr = {.norm = {.epsilon = 1e-3, .axes = 1}};
+    mf_g_op(b, MF_OP_LAYER_NORM, &attr, 3, (uint32_t[]){y, wanted[2], wanted[3]}, 3, NULL, out);
+    return mf_g_binary(b, MF_ADD, y, out[0]);
+}
+
+/* Maximum pooling with the activation that stood before it. */
+static uint32_t pooled(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
+{
+    int64_t dims[4] = {0}, kernel = 2 + below(2);
+    mf_window p = {.dims = 2, .kernel = {kernel, kernel}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    wanted[0] = images(b, "x", dtype, dims);
+    *count = 1;
+    printf(" %lldx%lld", (long long)kernel, (long long)kernel);
+    return mf_g_pool_max(b, mf_g_unary(b, MF_UNARY_RELU, 0, 0, wanted[0]), &p);
+}
+
+static uint32_t attention(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
+{
+    int64_t dims[] = {1 + below(16), 1 + below(16), 32 * (1 + below(40)), 8 * (1 + below(8))};
+    bool causal = below(2);
+    printf("%2lldx%2lldx%4lldx%2lld%s", (long long)dims[0], (long long)dims[1], (long long)dims[2], (long long)dims[3],
+           causal ? " causal" : "       ");
+    for (int i = 0; i < 3; i++)
+        wanted[i] = shaped(b, (const char *[]){"q", "k", "v"}[i], dtype, 4, dims);
+    *count = 3;
+    uint32_t p = mf_g_matmul(b, wanted[0], wanted[1], MF_NONE, false, true, 1 / sqrt((double)dims[3]));
+    p = causal ? mf_g_softmax_causal(b, p) : mf_g_softmax(b, p, 3, false);
+    return mf_g_matmul(b, p, wanted[2], MF_NONE, false, false, 1);
+}
+
 static const family families[] = {
-    {"conv+pool float32", MF_F32, false, conv_pool},    {"conv+pool bfloat16", MF_BF16, false, conv_pool},
-    {"conv+pool beside TF32", MF_F32, true, conv_pool}, {"residual bfloat16", MF_BF16, false, residual},
-    {"residual float32", MF_F32, false, residual},      {"pointwise bfloat16", MF_BF16, false, chain},
+    {"conv+pool float32", MF_F32, false, false, conv_pool},
+    {"conv+pool bfloat16", MF_BF16, false, false, conv_pool},
+    {"conv+pool beside TF32", MF_F32, true, false, conv_pool},
+    {"residual bfloat16", MF_BF16, false, false, residual},
+    {"residual float32", MF_F32, false, false, residual},
+    {"pointwise bfloat16", MF_BF16, false, false, chain},
+    {"pointwise float32", MF_F32, false, false, chain},
+    {"dense end bfloat16", MF_BF16, false, false, dense_end},
+    {"layer norm bfloat16", MF_BF16, false, false, around_norm},
+    {"layer norm float32", MF_F32, false, false, around_norm},
+    {"pool+activation bfloat16", MF_BF16, false, false, pooled},
+    {"pool+activation float32", MF_F32, false, false, pooled},
+    {"attention bfloat16", MF_BF16, false, true, attention},
 };
 
-static mf_graph *draw_graph(const family *f, memfit_error *err)
+static mf_graph *draw_graph(const family *f, bool grouped, memfit_error *err)
 {
     mf_build b;
     mf_graph *g = NULL;
@@ -115,7 +183,7 @@ static mf_graph *draw_graph(const family *f, memfit_error *err)
     g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, count + 1);
     for (uint32_t i = 0; g->outputs && i <= count; i++)
         g->outputs[g->output_count++] = roots[i];
-    return mf_graph_group(g, &cuda->groups, err) == MEMFIT_OK ? g : NULL;
+    return !grouped || mf_graph_group(g, &cuda->groups, err) == MEMFIT_OK ? g : NULL;
 }
 
 /* ---- time ---- */
@@ -146,6 +214,12 @@ static bool add_kernel(line *l, const mf_graph *g, uint32_t op, mf_method_rules 
     uint32_t n = l->count, operands = o->in_count + o->out_count;
     if (n == MOST_MEMBERS || operands > 32 || cuda->table->query(cuda, g, op, &cost, &err) || !cost.supported)
         return false;
+    if (compiles) { /* what the card will take is not known: all of them */
+        for (uint32_t i = 0; i < cost.method_count; i++)
+            if (cuda->table->prepare(cuda, g, op, &cost.methods[i], &l->kernels[n], &err) == MEMFIT_OK)
+                cuda->table->release(cuda, l->kernels[n]);
+        return true;
+    }
     const mf_method *method = &cost.methods[mf_cost_choose(&cost, rules, ROOM - l->end)];
     if (l->end + method->workspace_bytes > ROOM ||
         cuda->table->prepare(cuda, g, op, method, &l->kernels[n], &err) != MEMFIT_OK)
@@ -201,23 +275,49 @@ static double time_line(line *l)
     return best;
 }
 
-/* A group against its members; 1: faster, 0: slower, -1: one of them did not run. */
-static int compare(const mf_graph *g, uint32_t op, mf_method_rules rules)
+/* All operations of a graph; microseconds, negative: they did not run. */
+static double time_ops(const mf_graph *g, uint32_t first, uint32_t count, mf_method_rules rules)
 {
-    line group = {0}, members = {0};
-    const mf_graph *inner = &g->ops[op].attr.group->inner;
-    place_tensors(g, &group);
-    place_tensors(inner, &members);
-    bool runs = add_kernel(&group, g, op, rules);
-    double one = runs ? time_line(&group) : -1;
-    for (uint32_t i = 0; i < inner->op_count && runs; i++)
-        runs = add_kernel(&members, inner, i, rules);
-    double apart = members.count ? time_line(&members) : -1;
-    if (!runs || one < 0 || apart < 0)
+    line l = {0};
+    bool runs = true;
+    place_tensors(g, &l);
+    for (uint32_t i = first; i < first + count && runs; i++)
+        runs = g->ops[i].kind == MF_OP_INPUT || add_kernel(&l, g, i, rules);
+    double us = l.count ? time_line(&l) : compiles ? 0 : -1;
+    return runs ? us : -1;
+}
+
+/* One way against the other; 1: faster, 0: slower, -1: one of them did not run. */
+static int say(uint32_t count, double one, double apart)
+{
+    if (one < 0 || apart < 0)
         return printf("  no room"), -1;
-    printf("  %u members %.1f us, group %.1f us, %.2f x%s", inner->op_count, apart, one, apart / one,
+    printf("  %u members %.1f us, group %.1f us, %.2f x%s", count, apart, one, apart / one,
            one <= apart ? "" : " SLOWER");
     return one <= apart;
+}
+
+static int compare(const mf_graph *g, uint32_t op, mf_method_rules rules)
+{
+    const mf_graph *inner = &g->ops[op].attr.group->inner;
+    double one = time_ops(g, op, 1, rules);
+    return say(inner->op_count, one, one < 0 ? -1 : time_ops(inner, 0, inner->op_count, rules));
+}
+
+/* A whole graph with what a pass made of it against the same without. -2: the pass made nothing. */
+static int compare_whole(const family *f, uint64_t state, const mf_graph *g, mf_method_rules rules)
+{
+    memfit_error err = {0};
+    random_state = state;
+    printf(" =");
+    mf_graph *plain = draw_graph(f, false, &err);
+    bool made = plain && plain->op_count != g->op_count;
+    int wins = made ? say(plain->op_count, time_ops(g, 0, g->op_count, rules),
+                          time_ops(plain, 0, plain->op_count, rules))
+                    : -2;
+    if (plain)
+        mf_graph_destroy(plain);
+    return wins;
 }
 
 static bool is_backward(const mf_group *group)
@@ -234,9 +334,17 @@ static void bench(const family *f, int shapes)
     for (int tries = 0; (shown[0] < shapes || shown[1] < shapes) && tries < 2 * shapes; tries++) {
         memfit_error err = {0};
         printf("%-22s ", f->name);
-        mf_graph *g = draw_graph(f, &err);
+        uint64_t state = random_state;
+        mf_graph *g = draw_graph(f, true, &err);
         bool any = false;
-        for (uint32_t i = 0; g && i < g->op_count; i++) {
+        if (g && f->whole) {
+            int wins = compare_whole(f, state, g, (mf_method_rules){.allow_changed = f->tf32});
+            won[1] += wins > 0;
+            shown[1] += wins >= 0;
+            shown[0] = shapes; /* both ways at once */
+            any = wins > -2;
+        }
+        for (uint32_t i = 0; g && !f->whole && i < g->op_count; i++) {
             if (g->ops[i].kind != MF_OP_GROUP || shown[is_backward(g->ops[i].attr.group)] == shapes)
                 continue;
             int side = is_backward(g->ops[i].attr.group);
@@ -251,8 +359,8 @@ static void bench(const family *f, int shapes)
             mf_graph_destroy(g);
     }
     for (int side = 0; side < 2; side++)
-        if (shown[side])
-            printf("%s, %s: the group is the faster on %d of %d shapes\n", f->name, side ? "gradient" : "forward",
+        if (shown[side] && !compiles && !(f->whole && side == 0))
+            printf("%s, %s: the group is the faster on %d of %d shapes\n", f->name, f->whole ? "both ways" : side ? "gradient" : "forward",
                    won[side], shown[side]);
 }
 
@@ -260,9 +368,20 @@ int main(int argc, char **argv)
 {
     memfit_error err = {0};
     memfit_device *device = NULL;
+    cuda_engine *engine = NULL;
+    compiles = argc > 2 && strcmp(argv[1], "compile") == 0;
+    int arch = compiles ? atoi(argv[2]) : 0;
+    argc -= compiles ? 2 : 0;
+    argv += compiles ? 2 : 0;
     int shapes = argc > 1 ? atoi(argv[1]) : 20;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 7;
-    if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK ||
+    if (compiles) {
+        if (compile_engine_create(&arch, 1, &engine, &err) != MEMFIT_OK ||
+            mf_cuda_create_on(NULL, engine, &cuda, &err) != MEMFIT_OK) {
+            printf("skipped: %s\n", err.message);
+            return 77;
+        }
+    } else if (memfit_device_open("cuda", NULL, &device, &err) != MEMFIT_OK ||
         card_memory(&memory, device, ROOM, &err) != MEMFIT_OK ||
         memory.fill(&memory, 0, 0x3c, ROOM, &err) != MEMFIT_OK || memory.fill(&memory, 0, 0, 4096, &err) != MEMFIT_OK ||
         mf_cuda_create(NULL, device, &cuda, &err) != MEMFIT_OK) {

@@ -290,6 +290,13 @@ static bool is_made_by_grouping(mf_op_kind kind)
     return kind == MF_OP_GROUP || kind == MF_OP_ATTENTION || kind == MF_OP_ATTENTION_GRAD;
 }
 
+/* Or a loss over rows that grouping has filled up, and what fills and cuts them. */
+static bool is_new(const mf_op *op)
+{
+    return is_made_by_grouping(op->kind) || op->kind == MF_OP_LOSS || op->kind == MF_OP_LOSS_GRAD ||
+           op->kind == MF_OP_PAD || op->kind == MF_OP_SLICE;
+}
+
 static bool attends_always(void *ctx, const mf_graph *graph, const mf_op *attention)
 {
     (void)ctx;
@@ -313,7 +320,7 @@ static void check_op(graph_memory *m, uint32_t index, const char *name, const mf
     memfit_error err = {0};
     mf_cost cost = {0};
     bool mine = (!check.only || strcmp(check.only, mf_kind_name(op->kind)) == 0) &&
-                (!check.grouped || is_made_by_grouping(op->kind));
+                (!check.grouped || is_new(op));
     char *before = m->base, *after = malloc(m->bytes + 1);
     memcpy(after, before, m->bytes);
     m->base = after;
@@ -436,13 +443,16 @@ static void check_groups(const graph_memory *m, const char *name, const mf_run_s
     graph_memory with;
     mf_group_taker taker = check.cuda->groups;
     taker.attends = attends_always;
+    taker.even_rows = 1; /* however small */
     if (mf_graph_group(g, &taker, &err) != MEMFIT_OK) {
         printf("FAILED %s: grouping: %s\n", name, err.message);
         check.failed[MF_OP_GROUP]++;
     } else if (memory_make(&with, g)) {
-        for (uint32_t t = 0; t < g->tensor_count; t++)
-            memcpy(with.base + place_of(&with, t), m->base + place_of(m, (uint32_t)(uintptr_t)g->tensors[t].name - 1),
-                   bytes_of(g, t));
+        for (uint32_t t = 0; t < g->tensor_count; t++) {
+            uint32_t before = (uint32_t)(uintptr_t)g->tensors[t].name - 1;
+            uint64_t bytes = bytes_of(g, t), there = bytes_of(m->graph, before);
+            memcpy(with.base + place_of(&with, t), m->base + place_of(m, before), bytes < there ? bytes : there);
+        }
         check.grouped = true;
         for (uint32_t i = 0; i < g->op_count; i++)
             if (g->ops[i].kind == MF_OP_GROUP)

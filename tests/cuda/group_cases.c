@@ -156,8 +156,64 @@ static void conv_pool(opcheck *c, int variant)
     opcheck_output(c, mf_g_pool_max(&c->b, y, &pool));
 }
 
+/* Maximum pooling behind an activation, windows apart and over each other, channels that vectors divide and others. */
+static void pool_act(opcheck *c, int variant)
+{
+    static const int64_t all[][6] = {/* images, height, width, channels, kernel, stride */
+                                     {2, 8, 10, 16, 2, 2},
+                                     {3, 9, 7, 13, 2, 2},
+                                     {2, 13, 11, 64, 3, 2},
+                                     {1, 40, 37, 24, 3, 1}};
+    const int64_t *v = all[variant % 4];
+    mf_window w = {.dims = 2, .kernel = {v[4], v[4]}, .stride = {v[5], v[5]}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = opcheck_input(c, SHAPE(4, v[0], v[1], v[2], v[3], 0), -2, 8);
+    uint32_t z = mf_g_unary(&c->b, variant < 4 ? MF_UNARY_RELU : MF_UNARY_RELU6, 0, 0, x);
+    opcheck_output(c, mf_g_pool_max(&c->b, z, &w));
+}
+
+/* What a residual network does around a layer normalization, backwards: its gradient, added to the path around it, summed for
+ * the bias before it; rows that a part of a warp, some warps or the block have, and others. */
+static void norm_back(opcheck *c, int variant)
+{
+    static const int64_t all[][3] = {{3, 5, 8}, {2, 7, 36}, {4, 33, 256}, {5, 301, 768}, {2, 3, 1030}, {3, 17, 2048}};
+    const int64_t *v = all[variant % 6];
+    mf_dtype dtype = c->dtype;
+    uint32_t x = opcheck_input(c, SHAPE(3, v[0], v[1], v[2], 0, 0), -1, 1);
+    uint32_t bias = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    c->dtype = vector_type(c);
+    uint32_t gamma = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), 0.5, 1.5),
+             beta = opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    c->dtype = dtype;
+    uint32_t y = mf_g_binary(&c->b, MF_ADD, x, bias), other = variant % 4 == 3 ? MF_NONE : gamma;
+    uint32_t n = mf_g_layer_norm(&c->b, y, other, beta, 1e-3, 1, 0, variant / 6 == 1);
+    uint32_t z = mf_g_unary(&c->b, MF_UNARY_TANH, 0, 0, n);
+    z = mf_g_binary(&c->b, MF_ADD, y, z);
+    opcheck_output(c, variant / 6 == 2 ? mf_g_binary(&c->b, MF_MUL, z, y) : z);
+}
+
+/* Logits and their loss, with a number of classes that is no multiple of eight, few and many. */
+static void filled_rows(opcheck *c, int variant)
+{
+    static const int64_t all[][3] = {{6, 16, 11}, {37, 24, 203}, {130, 32, 1003}}; /* rows, units, classes */
+    const int64_t *v = all[variant % 3];
+    uint32_t x = opcheck_input(c, SHAPE(2, v[0], v[1], 0, 0, 0), -1, 1);
+    uint32_t w = opcheck_input(c, SHAPE(2, v[1], v[2], 0, 0, 0), -1, 1);
+    uint32_t bias = variant < 3 ? MF_NONE : opcheck_input(c, SHAPE(1, v[2], 0, 0, 0, 0), -1, 1);
+    uint32_t target = opcheck_constant(c, MF_I32, SHAPE(1, v[0], 0, 0, 0, 0), 0, (double)v[2], true);
+    mf_variable loss = {
+        .name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = vector_type(c), .parameter = MF_NONE};
+    c->loss = mf_g_use(&c->b, mf_g_variable(&c->b, &loss));
+    mf_attr attr = {.loss = {.function = MF_LOSS_SCCE_LOGITS, .weight = 0.7, .axis = 1}};
+    uint32_t y = mf_g_matmul(&c->b, x, w, bias, false, false, 1);
+    if (variant % 2)
+        y = mf_g_cast(&c->b, y, vector_type(c));
+    mf_g_op_in_place(&c->b, MF_OP_LOSS, &attr, 4, (uint32_t[]){y, target, MF_NONE, c->loss}, 1, &c->loss);
+}
+
 const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", residual, 12},
                                     {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
                                     {"casts", casts, 6},          {"conv pool", conv_pool, 18},
+                                    {"pool act", pool_act, 8},    {"filled rows", filled_rows, 6},
+                                    {"norm back", norm_back, 18},
                                     {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

@@ -55,6 +55,7 @@ check kinds:2 curves:2 --table || fail "kinds and curves: $(cat "$dir/out")"
 grep -q '^| kinds | 4 | 4 | 0 |' "$dir/out" || fail "the table: $(cat "$dir/out")"
 grep -q '40, 1.0e-07' "$dir/out" || fail "kinds' parts are not added up: $(cat "$dir/out")"
 [ "$(grep '"case": "kinds' "$dir/results" | grep -c '"code": "first"')" = 4 ] || fail "kinds are not keyed by the backend: $(cat "$dir/results")"
+sed "/\"case\": \"part /d" "$dir/results" | grep -v -q "\"seconds\": " && fail "a case does not say how long it took: $(cat "$dir/results")"
 
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "4 4" ] || fail "what was good was run again"

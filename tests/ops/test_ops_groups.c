@@ -52,28 +52,33 @@ static mf_graph *residual(const memfit_host *host, memfit_error *err)
     return g;
 }
 
-/* A product in bfloat16 whose loss is cast up, and the gradients of its factor. */
-static mf_graph *cast_loss(memfit_error *err)
+/* A product in bfloat16 whose loss is cast up, and the gradients of its factors. `seen`: the product is an output, too. */
+static mf_graph *cast_loss(const memfit_host *host, bool seen, memfit_error *err)
 {
     mf_build b;
     mf_graph *g = NULL;
-    mf_build_begin(&b, NULL, err);
+    mf_build_begin(&b, host, err);
     uint32_t x = mf_g_input(&b, "x", MF_BF16, opcheck_shape(2, 4, 6, 0, 0, 0));
     uint32_t w = mf_g_input(&b, "w", MF_BF16, opcheck_shape(2, 6, 9, 0, 0, 0));
     uint32_t target = mf_g_input(&b, "t", MF_I32, opcheck_shape(1, 4, 0, 0, 0, 0));
     mf_variable v = {
         .name = "loss", .role = MF_VAR_LOSS, .kind = MEMFIT_KIND_OTHER, .dtype = MF_F32, .parameter = MF_NONE};
-    uint32_t loss = mf_g_use(&b, mf_g_variable(&b, &v)), dw = MF_NONE;
-    uint32_t logits = mf_g_cast(&b, mf_g_matmul(&b, x, w, MF_NONE, false, false, 1), MF_F32);
+    uint32_t loss = mf_g_use(&b, mf_g_variable(&b, &v)), slopes[2] = {MF_NONE, MF_NONE};
+    uint32_t y = mf_g_matmul(&b, x, w, MF_NONE, false, false, 1), logits = mf_g_cast(&b, y, MF_F32);
     mf_attr attr = {.loss = {.function = MF_LOSS_SCCE_LOGITS, .weight = 1, .axis = 1}};
     mf_g_op_in_place(&b, MF_OP_LOSS, &attr, 4, (uint32_t[]){logits, target, MF_NONE, loss}, 1, &loss);
-    mf_g_backward(&b, 0, NULL, NULL, 1, &w, &dw);
-    uint32_t roots[] = {x, w, target, dw};
-    if (mf_build_end_keeping(&b, 4, roots, &g) != MEMFIT_OK)
+    mf_g_backward(&b, 0, NULL, NULL, 2, (uint32_t[]){w, x}, slopes);
+    uint32_t roots[] = {x, w, target, slopes[0], slopes[1], y};
+    if (mf_build_end_keeping(&b, 6, roots, &g) != MEMFIT_OK)
         return NULL;
-    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 1);
-    g->outputs[0] = roots[3];
-    g->output_count = 1;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 3);
+    if (!g->outputs) {
+        mf_graph_destroy(g);
+        return NULL;
+    }
+    for (int i = 0; i < 2 + seen; i++)
+        g->outputs[g->output_count++] = roots[3 + i];
+    g->mode = seen ? MF_MODE_PREDICT : MF_MODE_TRAIN;
     g->batch = 4;
     return g;
 }
@@ -192,7 +197,8 @@ static void losses_read_sixteen_bits(void **state)
 {
     (void)state;
     memfit_error err = {0};
-    mf_graph *plain = cast_loss(&err), *g = cast_loss(&err), *kept = cast_loss(&err);
+    mf_graph *plain = cast_loss(NULL, false, &err), *g = cast_loss(NULL, false, &err),
+             *kept = cast_loss(NULL, false, &err);
     assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .narrow_losses = true}, &err), err);
     assert_ok(mf_graph_group(kept, &(mf_group_taker){.takes = takes_none}, &err), err);
     assert_int_equal(kept->op_count, plain->op_count);
@@ -464,6 +470,53 @@ static void a_host_may_refuse_slopes(void **state)
     assert_true(n < 1000);
 }
 
+/* Nine classes become rows of sixteen; not where somebody else sees them, or where it is not worth it. */
+static void rows_of_logits_are_filled_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        memfit_error err = {0};
+        bool seen = i == 2, narrow = i == 1, filled = i < 2;
+        mf_graph *plain = cast_loss(NULL, seen, &err), *g = cast_loss(NULL, seen, &err);
+        mf_group_taker taker = {.takes = takes_none, .narrow_losses = narrow, .even_rows = i == 3 ? 4 * 6 * 9 + 1 : 1};
+        assert_non_null(plain);
+        assert_non_null(g);
+        assert_ok(mf_graph_group(g, &taker, &err), err);
+        /* two pads, one of them of a bias of zeros, and a slice */
+        assert_int_equal(g->op_count, plain->op_count + (filled ? 4 : 0) - (narrow ? 2 : 0));
+        for (uint32_t k = 0; k < g->op_count; k++) {
+            const mf_op *op = &g->ops[k];
+            if (op->kind != MF_OP_LOSS && op->kind != MF_OP_LOSS_GRAD)
+                continue;
+            assert_int_equal(g->tensors[op->in[0]].shape.dim[1], filled ? 16 : 9);
+        }
+        same_bytes(plain, g);
+        mf_graph_destroy(plain);
+        mf_graph_destroy(g);
+    }
+}
+
+static void a_host_may_refuse_longer_rows(void **state)
+{
+    (void)state;
+    unsigned n = 0;
+    for (bool done = false; !done && n < 1000; n++) {
+        counting c = {.left = n};
+        memfit_host host = {.resize = refuse, .ctx = &c};
+        memfit_error err = {0};
+        mf_graph *g = cast_loss(&host, false, &err);
+        if (g) {
+            memfit_status status =
+                mf_graph_group(g, &(mf_group_taker){.takes = takes_none, .narrow_losses = true, .even_rows = 1}, &err);
+            assert_true(status == MEMFIT_OK || status == MEMFIT_NO_HOST_MEMORY);
+            done = status == MEMFIT_OK;
+            mf_graph_destroy(g);
+        }
+        assert_int_equal(c.bytes, 0);
+    }
+    assert_true(n < 1000);
+}
+
 int main(void)
 {
     memfit_error err = {0};
@@ -480,6 +533,8 @@ int main(void)
         cmocka_unit_test(a_host_may_refuse_anywhere),
         cmocka_unit_test(slopes_come_from_what_was_normalized),
         cmocka_unit_test(a_host_may_refuse_slopes),
+        cmocka_unit_test(rows_of_logits_are_filled_up),
+        cmocka_unit_test(a_host_may_refuse_longer_rows),
         cmocka_unit_test(updates_wait_for_each_other),
         cmocka_unit_test(sums_read_what_was_made),
     };

@@ -28,8 +28,8 @@
 enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5, GROUPED_EVERY = 3 };
 
 /* Passes of the grouping that a backend asks for. */
-enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, PASSES };
-static const char *const pass_names[PASSES] = {"late", "slopes", "sums", "pool_first", "narrow_feeds", "narrow"};
+enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, ROWS, PASSES };
+static const char *const pass_names[PASSES] = {"late", "slopes", "sums", "pool_first", "narrow_feeds", "narrow", "even_rows"};
 
 /* The last ones: the reference with groups joined at random, or as the CUDA backend does; and each with steps run as one. */
 static mf_backend *reference, *cpu, *members[2], *batching[2];
@@ -459,7 +459,8 @@ static bool pass_changes(const subject *s, uint32_t pass, memfit_error *err)
                            .whole_sums = pass == SUMS,
                            .pools_first = pass == POOLS,
                            .narrow_feeds = pass == FEEDS,
-                           .narrow_losses = pass == LOSSES};
+                           .narrow_losses = pass == LOSSES,
+                           .even_rows = pass == ROWS};
     mf_graph *g[2] = {0};
     bool changed = false;
     for (int i = 0; i < 2; i++) {
@@ -631,6 +632,7 @@ static bool create_grouping(memfit_error *err)
     for (int i = 0; i < 2; i++) {
         mf_backend *inner = NULL;
         takers[i].attends = attends_wide;
+        takers[i].even_rows = 1; /* however small */
         if (mf_reference_create(NULL, &inner, err) != MEMFIT_OK ||
             mf_members_create(NULL, inner, &takers[i], &members[i], err) != MEMFIT_OK ||
             batching_create(members[i], &batching[i], err) != MEMFIT_OK)

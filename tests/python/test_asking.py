@@ -122,7 +122,7 @@ class Plan(unittest.TestCase):
     def test_suggestions_are_code(self):
         p = memfit.plan(CONV, 256, card="rtx-3080")
         code = [s.code for s in p.suggestions]
-        self.assertEqual(code[0], "memfit.fit(model, x, y, batch_size=256, gradient_accumulation=6)")
+        self.assertEqual(code[0], "memfit.fit(model, x, y, batch_size=256, gradient_accumulation=3)")
         lines = [s.line for s in p.in_framework.suggestions]
         self.assertTrue(any("gradient_accumulation_steps=" in line for line in lines), lines)
         self.assertTrue(any("mixed_bfloat16" in c for c in code))

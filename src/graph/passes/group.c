@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
+#include "graph/passes/even_rows.h"
 #include "graph/passes/late.h"
 #include "graph/passes/narrow.h"
 #include "graph/passes/narrow_feeds.h"
@@ -393,6 +394,9 @@ typedef struct numbers {
 static bool list_ops(const grouping *p, numbers *n)
 {
     const mf_graph *g = p->g;
+    n->ops = mf_host_alloc(g->arena.host, (g->op_count + 1) * sizeof *n->ops);
+    if (!n->ops)
+        return false;
     for (uint32_t i = 0; i <= g->op_count; i++) {
         for (const chain *c = p->at[i]; c; c = c->next) {
             for (uint32_t k = 0; k < c->count; k++)
@@ -445,7 +449,9 @@ static uint32_t moved(const uint32_t *to, uint32_t number)
 static void commit(mf_graph *g, const numbers *n)
 {
     uint32_t tensors = 0, storages = 0;
-    memcpy(g->ops, n->ops, n->op_count * sizeof *n->ops);
+    mf_host_free(g->arena.host, g->ops, g->op_capacity * sizeof *g->ops);
+    g->ops = n->ops;
+    g->op_capacity = g->op_count + 1;
     g->op_count = n->op_count;
     for (uint32_t i = 0; i < g->op_count; i++)
         for (uint32_t k = 0; k < g->ops[i].in_count + g->ops[i].out_count; k++)
@@ -480,25 +486,27 @@ static bool any(const uint8_t *flags, uint32_t count)
 
 memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_error *err)
 {
-    if ((taker->late_updates && !mf_graph_late_updates(g)) ||
+    if ((taker->even_rows && !mf_graph_even_rows(g, taker->even_rows)) ||
+        (taker->late_updates && !mf_graph_late_updates(g)) ||
         (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
     if (taker->whole_sums)
         mf_graph_whole_sums(g);
     grouping p = {.g = g, .taker = taker, .grouped = MF_NEW_ARRAY(&g->arena, uint8_t, g->op_count + 1)};
-    numbers n = {.ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1),
-                 .op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
+    numbers n = {.op = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
                  .tensor = MF_NEW_ARRAY(&g->arena, uint32_t, g->tensor_count + 1),
                  .storage = MF_NEW_ARRAY(&g->arena, uint32_t, g->storage_count + 1)};
-    bool room = p.grouped && n.ops && n.op && n.tensor && n.storage;
+    bool room = p.grouped && n.op && n.tensor && n.storage;
     room = room && (!taker->pools_first || mf_graph_pool_first(g)) &&
            (!taker->attends || mf_graph_attend(g, taker, p.grouped)) &&
            (!taker->narrow_losses || mf_graph_narrow(g, p.grouped)) &&
            (!taker->narrow_feeds || mf_graph_narrow_feeds(g, p.grouped)) && make_touches(&p) && make_chains(&p);
     if (room && !any(p.grouped, g->op_count))
         return MEMFIT_OK;
-    if (!room || !list_ops(&p, &n))
+    if (!room || !list_ops(&p, &n)) {
+        mf_host_free(g->arena.host, n.ops, (g->op_count + 1) * sizeof *n.ops);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
+    }
     renumber(g, &n);
     commit(g, &n);
     return mf_graph_check(g, err);

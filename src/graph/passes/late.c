@@ -86,16 +86,19 @@ bool mf_graph_late_updates(mf_graph *g)
                  .order = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
                  .held = MF_NEW_ARRAY(&g->arena, uint32_t, g->op_count + 1),
                  .touched = MF_NEW_ARRAY(&g->arena, uint8_t, g->storage_count + 1)};
-    mf_op *ops = MF_NEW_ARRAY(&g->arena, mf_op, g->op_count + 1);
-    if (!w.order || !w.held || !w.touched || !ops)
+    if (!w.order || !w.held || !w.touched)
         return false;
     find_order(&w);
-    for (uint32_t i = 0; i < g->op_count; i++)
-        ops[i] = g->ops[w.order[i]];
+    mf_op *ops = mf_host_alloc(g->arena.host, (g->op_count + 1) * sizeof *ops);
+    if (!ops)
+        return false;
     for (uint32_t i = 0; i < g->op_count; i++) {
-        g->ops[i] = ops[i];
+        ops[i] = g->ops[w.order[i]];
         w.held[w.order[i]] = i; /* from here on: the new number of an operation */
     }
+    mf_host_free(g->arena.host, g->ops, g->op_capacity * sizeof *ops);
+    g->ops = ops;
+    g->op_capacity = g->op_count + 1;
     for (uint32_t t = 0; t < g->tensor_count; t++)
         if (g->tensors[t].producer != MF_NONE)
             g->tensors[t].producer = w.held[g->tensors[t].producer];

@@ -153,7 +153,7 @@ const mf_class_row *mf_class_table(uint32_t *count)
 const mf_class_row *mf_class_find(const char *name)
 {
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (strcmp(classes[i].name, name) == 0)
+        if (classes[i].name[0] == name[0] && strcmp(classes[i].name, name) == 0)
             return &classes[i];
     return NULL;
 }

@@ -129,8 +129,7 @@ static bool fits(const roles *r, mf_ref_window *w)
 
 /* ---- which operations ---- */
 
-/* The only operation that touches what this one makes; MF_NONE where there are others. */
-static uint32_t only_reader(const mf_graph *g, uint32_t op, uint32_t made)
+uint32_t cuda_only_reader(const mf_graph *g, uint32_t op, uint32_t made)
 {
     uint32_t found = MF_NONE;
     for (uint32_t i = 0; i < g->op_count; i++)
@@ -153,6 +152,25 @@ static bool is_plain(const mf_graph *g, const mf_op *first, uint32_t op)
     return !g->ops[op].chunked && g->ops[op].phase == first->phase && g->ops[op].when == first->when;
 }
 
+/* What comes next in a chain, where a chain goes on behind this kind. */
+static mf_op_kind next_kind(mf_op_kind kind)
+{
+    return kind == MF_OP_CONV            ? MF_OP_POOL_MAX
+           : kind == MF_OP_UNARY_GRAD    ? MF_OP_POOL_MAX_GRAD
+           : kind == MF_OP_POOL_MAX_GRAD ? MF_OP_CONV_GRAD_WEIGHTS
+                                         : MF_OP_COUNT;
+}
+
+/* Is the first that reads it, as a rule a near one, of that kind? To ask for the only one is to see the whole graph. */
+static bool is_read_by(const mf_graph *g, uint32_t op, uint32_t made, mf_op_kind kind)
+{
+    for (uint32_t i = op + 1; i < g->op_count; i++)
+        for (uint32_t k = 0; k < g->ops[i].in_count; k++)
+            if (g->ops[i].in[k] == made)
+                return g->ops[i].kind == kind;
+    return false;
+}
+
 /* The chain with what must follow it: gradient or forward, without an activation behind the pooling. */
 static uint32_t complete(const mf_graph *g, const uint32_t *ops, uint32_t count, const mf_op **members)
 {
@@ -161,9 +179,10 @@ static uint32_t complete(const mf_graph *g, const uint32_t *ops, uint32_t count,
         members[n] = &g->ops[ops[n]];
     while (n < 3) {
         const mf_op *op = &g->ops[last];
-        if (op->kind != MF_OP_CONV && op->kind != MF_OP_UNARY_GRAD && op->kind != MF_OP_POOL_MAX_GRAD)
+        mf_op_kind next = next_kind(op->kind);
+        if (next == MF_OP_COUNT || op->out[0] == MF_NONE || !is_read_by(g, last, op->out[0], next))
             break;
-        last = op->out[0] == MF_NONE ? MF_NONE : only_reader(g, last, op->out[0]);
+        last = cuda_only_reader(g, last, op->out[0]);
         if (last == MF_NONE || !is_plain(g, members[0], last))
             break;
         members[n++] = &g->ops[last];
@@ -185,7 +204,7 @@ bool cuda_conv_pool_takes(const mf_graph *g, const uint32_t *ops, uint32_t count
     for (uint32_t i = 0; i < count; i++) {
         const mf_op *op = &g->ops[ops[i]];
         bool inner = op == (r.back ? r.pool : r.conv) || (r.act && op == (r.back ? r.act : r.pool));
-        if (inner && only_reader(g, ops[i], op->out[0]) == MF_NONE)
+        if (inner && cuda_only_reader(g, ops[i], op->out[0]) == MF_NONE)
             return false;
     }
     return true;

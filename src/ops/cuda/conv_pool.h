@@ -16,6 +16,8 @@
 bool cuda_conv_pool_takes(const mf_graph *graph, const uint32_t *ops, uint32_t count);
 /* mf_group_taker.whole: nothing is missing. True for every chain that is none of these. */
 bool cuda_conv_pool_is_whole(const mf_graph *graph, const uint32_t *ops, uint32_t count);
+/* The only operation that touches what `op` makes; MF_NONE where there are others. */
+uint32_t cuda_only_reader(const mf_graph *graph, uint32_t op, uint32_t made);
 /* The spec of such a group; false: it is none, and nothing has been said. */
 bool cuda_conv_pool_spec(cuda_spec *spec);
 

@@ -7,6 +7,9 @@
 #include "ops/cuda/cuda_spec.h"
 #include "ops/cuda/kind_shapes.h"
 #include "ops/cuda/many.h"
+#include "ops/cuda/norm_back.h"
+#include "ops/cuda/pool_act.h"
+#include "ops/cuda/product_pad.h"
 #include "ops/cuda/program.h"
 
 #include "base/error.h"
@@ -57,7 +60,7 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
     cuda_spec spec;
     *cost = (mf_cost){0};
     b->engine->wide_menus = backend->wide_menus;
-    memfit_status status = cuda_spec_make(backend->host, graph, op, b->engine->block, &spec, err);
+    memfit_status status = cuda_spec_size(graph, op, b->engine->block, &spec, err);
     bool own = status == MEMFIT_OK;
     if (status && status != MEMFIT_UNSUPPORTED)
         return status;
@@ -74,8 +77,6 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
         cost->methods[cost->method_count++] = one.methods[0];
     }
     cost->supported = cost->method_count > 0;
-    if (own)
-        cuda_spec_end(&spec);
     return status;
 }
 
@@ -323,13 +324,31 @@ static const mf_backend_table cuda_table = {
 
 static bool takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
-    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count);
+    return cuda_program_takes(ctx, graph, ops, count) || cuda_conv_pool_takes(graph, ops, count) ||
+           cuda_pool_act_takes(graph, ops, count) || cuda_norm_back_takes(graph, ops, count);
 }
 
 static bool is_whole(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
 {
     (void)ctx;
-    return cuda_conv_pool_is_whole(graph, ops, count);
+    return cuda_conv_pool_is_whole(graph, ops, count) || (count == 2 && cuda_pool_act_takes(graph, ops, count));
+}
+
+const mf_group_taker mf_cuda_groups = {.takes = takes,
+                                       .whole = is_whole,
+                                       .narrow_losses = true,
+                                       .attends = cuda_attends,
+                                       .narrow_feeds = true,
+                                       .late_updates = true,
+                                       .slopes = true,
+                                       .whole_sums = true,
+                                       .pools_first = true,
+                                       .even_rows = CUDA_LEAST_PADDED};
+
+uint64_t mf_cuda_own_workspace(const mf_graph *graph, uint32_t op)
+{
+    cuda_spec spec;
+    return cuda_spec_size(graph, op, CUDA_BLOCK, &spec, NULL) == MEMFIT_OK ? spec.workspace_bytes : 0;
 }
 
 memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf_backend **backend, memfit_error *err)
@@ -337,19 +356,8 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
     cuda_backend *b = mf_host_zalloc(host, sizeof *b);
     if (!b)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the CUDA backend");
-    b->base = (mf_backend){.table = &cuda_table,
-                           .host = host,
-                           .threads = 1,
-                           .alignment = 256,
-                           .groups = {.takes = takes,
-                                      .whole = is_whole,
-                                      .narrow_losses = true,
-                                      .attends = cuda_attends,
-                                      .narrow_feeds = true,
-                                      .late_updates = true,
-                                      .slopes = true,
-                                      .whole_sums = true,
-                                      .pools_first = true}};
+    b->base =
+        (mf_backend){.table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = mf_cuda_groups};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
     b->engine = engine;
     *backend = &b->base;

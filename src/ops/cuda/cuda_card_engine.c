@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 256 };
-
 struct cuda_module {
     mf_cubin_key key;
     cu_module module;
@@ -266,7 +264,7 @@ memfit_status cuda_card_engine_create(const memfit_host *host, mf_device *device
     card_engine *e = mf_host_zalloc(host, sizeof *e);
     if (!e)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for the CUDA backend");
-    e->base = (cuda_engine){.table = &card_table, .host = host, .block = BLOCK};
+    e->base = (cuda_engine){.table = &card_table, .host = host, .block = CUDA_BLOCK};
     memfit_status status = mf_cuda_card_of(device, &e->card, err);
     if (status == MEMFIT_OK && (!e->card.driver->module_load || !e->card.driver->module_unload ||
                                 !e->card.driver->module_function || !e->card.driver->launch))

@@ -42,6 +42,8 @@ typedef struct cuda_engine_table {
 /* The first byte of a method's identity: whose way it is. */
 enum { CUDA_OWN = 0, CUDA_PRODUCT = 1, CUDA_CONVOLUTION = 2, CUDA_ATTENTION = 3 };
 
+enum { CUDA_BLOCK = 256 }; /* on a card */
+
 struct cuda_engine {
     const cuda_engine_table *table;
     const memfit_host *host;

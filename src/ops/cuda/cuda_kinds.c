@@ -2,6 +2,8 @@
  * workspace. */
 #include "ops/cuda/conv_pool.h"
 #include "ops/cuda/kind_shapes.h"
+#include "ops/cuda/norm_back.h"
+#include "ops/cuda/pool_act.h"
 #include "ops/cuda/program.h"
 #include "ops/reference/reference.h"
 
@@ -404,7 +406,8 @@ static memfit_status augment(cuda_spec *s, memfit_error *err)
 
 memfit_status cuda_kind_spec(cuda_spec *s, memfit_error *err)
 {
-    if (cuda_conv_pool_spec(s) || cuda_program_spec(s) || cuda_rows(s))
+    if (cuda_conv_pool_spec(s) || cuda_pool_act_spec(s) || cuda_norm_back_spec(s) || cuda_program_spec(s) ||
+        cuda_rows(s))
         return MEMFIT_OK;
     if (s->op->kind == MF_OP_GROUP)
         return mf_fail(err, MEMFIT_INTERNAL, "a group of operations that the CUDA backend never took");

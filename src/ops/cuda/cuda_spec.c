@@ -40,6 +40,8 @@ static bool room_for(cuda_spec *s, size_t more)
 void cuda_say(cuda_spec *s, const char *format, ...)
 {
     va_list args;
+    if (s->silent)
+        return;
     va_start(args, format);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
@@ -289,7 +291,8 @@ static memfit_status make_text(cuda_spec *spec, memfit_error *err)
         return MEMFIT_OK;
     }
     spec->many = cuda_many_takes(spec->graph, spec->op);
-    say_head(spec);
+    if (!spec->silent)
+        say_head(spec);
     memfit_status status = MEMFIT_OK;
     if (spec->many)
         cuda_many_spec(spec);
@@ -308,6 +311,12 @@ memfit_status cuda_spec_make(const memfit_host *host, const mf_graph *graph, uin
                              cuda_spec *spec, memfit_error *err)
 {
     *spec = (cuda_spec){.host = host, .graph = graph, .op = &graph->ops[op], .block = block};
+    return make_spec(spec, err);
+}
+
+memfit_status cuda_spec_size(const mf_graph *graph, uint32_t op, unsigned block, cuda_spec *spec, memfit_error *err)
+{
+    *spec = (cuda_spec){.graph = graph, .op = &graph->ops[op], .block = block, .silent = true};
     return make_spec(spec, err);
 }
 

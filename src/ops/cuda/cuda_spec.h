@@ -23,6 +23,7 @@ typedef struct cuda_spec {
     char *text;     /* ended by 0; NULL where there is nothing to compile */
     size_t length, capacity;
     bool no_memory;
+    bool silent;  /* launches and workspace only: there will be no text */
     bool copies;  /* VIEW: the input's bytes go to the output when the two lie elsewhere */
     bool many;    /* one launch serves any number of such operations (many.h) */
     bool slow;    /* plain loops, where a library is not there */
@@ -44,6 +45,8 @@ uint32_t cuda_spec_outputs(const mf_op *op);
 /* UNSUPPORTED for what no kernel takes (ASSUMED). On success cuda_spec_end frees what it holds. */
 memfit_status cuda_spec_make(const memfit_host *host, const mf_graph *graph, uint32_t op, unsigned block,
                              cuda_spec *spec, memfit_error *err);
+/* The same without its text: launches and workspace. Nothing is to be freed. */
+memfit_status cuda_spec_size(const mf_graph *graph, uint32_t op, unsigned block, cuda_spec *spec, memfit_error *err);
 /* What stands around a library's convolution. */
 memfit_status cuda_spec_make_around(const memfit_host *host, const mf_graph *graph, uint32_t op, unsigned block,
                                     bool bias_inside, cuda_spec *spec, memfit_error *err);

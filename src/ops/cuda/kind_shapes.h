@@ -36,6 +36,10 @@ static inline bool has_out(const cuda_spec *s, uint32_t i)
 }
 
 memfit_status cuda_windows(cuda_spec *s);
+struct mf_ref_window;
+void cuda_say_window(cuda_spec *s, const struct mf_ref_window *w);
+/* Channels side by side that one thread has; 1 where memory does not allow more. */
+unsigned cuda_channel_width(const cuda_spec *s, uint64_t channels, unsigned most);
 bool cuda_window_is_apart(const mf_graph *graph, const mf_op *op);
 memfit_status cuda_product(cuda_spec *s, memfit_error *err);
 memfit_status cuda_recurrent(cuda_spec *s);

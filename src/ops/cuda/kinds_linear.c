@@ -55,7 +55,7 @@ static bool is_float(const cuda_spec *s, uint32_t tensor)
 }
 
 /* Channels side by side that one thread has; 1 where memory does not allow more. */
-static unsigned channel_width(const cuda_spec *s, uint64_t channels, unsigned most)
+unsigned cuda_channel_width(const cuda_spec *s, uint64_t channels, unsigned most)
 {
     unsigned width = most;
     while (width > 1 && channels % width)
@@ -123,7 +123,7 @@ static void windows_apart(cuda_spec *s, const mf_ref_window *w)
     enum { ROW = 4, MOST_SUMS = 80 };
     mf_op_kind kind = s->op->kind;
     const mf_tensor *data = &s->graph->tensors[s->op->in[0]];
-    unsigned width = channel_width(s, (uint64_t)w->in_channels, (unsigned)(16 / mf_dtype_bytes(data->dtype)));
+    unsigned width = cuda_channel_width(s, (uint64_t)w->in_channels, (unsigned)(16 / mf_dtype_bytes(data->dtype)));
     int64_t taps = w->kernel[0] * w->kernel[1] * w->kernel[2];
     while (kind == MF_OP_CONV_GRAD_WEIGHTS && width > 1 && taps * width > MOST_SUMS)
         width /= 2;
@@ -239,6 +239,17 @@ static void few_results(cuda_spec *s, const mf_ref_window *w, unsigned width)
     cuda_grid(s, "fewjoin", (sums + join - 1) / join, 1);
 }
 
+void cuda_say_window(cuda_spec *s, const mf_ref_window *w)
+{
+    cuda_say(s, "#define WINDOW {%lld, {%lld, %lld, %lld}, %lld, {%lld, %lld, %lld}, %lld, ", (long long)w->batch,
+             (long long)w->in[0], (long long)w->in[1], (long long)w->in[2], (long long)w->in_channels,
+             (long long)w->out[0], (long long)w->out[1], (long long)w->out[2], (long long)w->out_channels);
+    const int64_t *parts[] = {w->kernel, w->stride, w->dilation, w->before};
+    for (int i = 0; i < 4; i++)
+        cuda_say(s, "{%lld, %lld, %lld}, ", (long long)parts[i][0], (long long)parts[i][1], (long long)parts[i][2]);
+    cuda_say(s, "%lld}\n", (long long)w->groups);
+}
+
 memfit_status cuda_windows(cuda_spec *s)
 {
     s->family = "window.cu";
@@ -251,13 +262,7 @@ memfit_status cuda_windows(cuda_spec *s)
                      : weights ? in_shape(s, 1)
                                : out_shape(s, 0),
                      &w);
-    cuda_say(s, "#define WINDOW {%lld, {%lld, %lld, %lld}, %lld, {%lld, %lld, %lld}, %lld, ", (long long)w.batch,
-             (long long)w.in[0], (long long)w.in[1], (long long)w.in[2], (long long)w.in_channels, (long long)w.out[0],
-             (long long)w.out[1], (long long)w.out[2], (long long)w.out_channels);
-    const int64_t *parts[] = {w.kernel, w.stride, w.dilation, w.before};
-    for (int i = 0; i < 4; i++)
-        cuda_say(s, "{%lld, %lld, %lld}, ", (long long)parts[i][0], (long long)parts[i][1], (long long)parts[i][2]);
-    cuda_say(s, "%lld}\n", (long long)w.groups);
+    cuda_say_window(s, &w);
     if (s->library) {
         around_library(s, &w);
         return MEMFIT_OK;

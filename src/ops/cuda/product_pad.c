@@ -1,7 +1,7 @@
 /* product_pad.c: see product_pad.h. */
 #include "ops/cuda/product_pad.h"
 
-enum { UNIT = 8, LEAST_WORK = 1 << 20 };
+enum { UNIT = 8 };
 
 static int64_t length_of(const mf_shape *shape)
 {
@@ -31,5 +31,5 @@ bool cuda_padding_of(const mf_graph *graph, const mf_op *op, cuda_padding *pad)
         work *= (double)count;
     }
     /* the product of all three is (m n k)^2 */
-    return any && work >= (double)LEAST_WORK * (double)LEAST_WORK;
+    return any && work >= (double)CUDA_LEAST_PADDED * (double)CUDA_LEAST_PADDED;
 }

@@ -10,6 +10,8 @@
 
 #include "graph/graph.h"
 
+enum { CUDA_LEAST_PADDED = 1 << 20 }; /* multiplications, for rows to be filled up */
+
 typedef struct cuda_padding {
     int64_t rows[3], from[3], to[3]; /* of a, b, c: rows, their length and that with padding; equal: where it lies */
     uint64_t at[3], bytes;           /* places in the workspace, all of them */

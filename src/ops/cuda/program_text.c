@@ -565,6 +565,8 @@ static void say_finish(writing *w)
 
 void cuda_program_say(cuda_spec *s, const cuda_program *p)
 {
+    if (s->silent)
+        return;
     writing w = {.s = s, .p = p, .ins = s->op->in_count, .outs = s->op->out_count};
     cuda_say(s, "#include \"operands.cuh\"\n#include \"program.cuh\"\n");
     say_channel(&w);

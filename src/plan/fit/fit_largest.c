@@ -77,21 +77,23 @@ static memfit_status guess_batch(mf_fitter *fitter, bool recompute, uint32_t chu
     return MEMFIT_OK;
 }
 
-/* First through batch 1 and `near`; then, where the answer is far from that, once or twice more through a batch there and
- * its half: rounding of small tensors bends the first line, and a guess that is off by thousands costs dozens of graphs.
- * In chunks it is a line only while their number is the same, so there the other one always is half as large. */
+/* First through `near` and its half; then, where the answer is far from that, once or twice more through it and the batch
+ * before: rounding of small tensors bends the first line, and a guess that is off by thousands costs dozens of graphs. A
+ * batch of one is no point of the line: where operations run as one, others do so there. In chunks it is a line only while
+ * their number is the same, so there the other one always is half as large. */
 static memfit_status first_guess(mf_fitter *fitter, bool recompute, uint32_t chunks, uint64_t limit, int64_t near,
                                  int64_t *guess, memfit_error *err)
 {
     enum { ROUNDS = 3, FAR = 8 };
     int64_t n = near > 1 ? near : 2;
-    memfit_status status = guess_batch(fitter, recompute, chunks, limit, n, chunks > 1 ? n / 2 : 1, guess, err);
+    memfit_status status = guess_batch(fitter, recompute, chunks, limit, n, n / 2, guess, err);
     for (int round = 1; round < ROUNDS && status == MEMFIT_OK; round++) {
         int64_t apart = *guess > n ? *guess - n : n - *guess;
         if (apart <= FAR || *guess <= FAR || *guess >= 1 << 24)
             break;
+        int64_t before = chunks > 1 ? *guess / 2 : n;
         n = *guess;
-        status = guess_batch(fitter, recompute, chunks, limit, n, n / 2, guess, err);
+        status = guess_batch(fitter, recompute, chunks, limit, n, before, guess, err);
     }
     return status;
 }

@@ -129,8 +129,10 @@ static memfit_status make_lists(mf_flow *flow, memfit_error *err)
     flow->swap_out = MF_NEW_ARRAY(a, uint32_t, g->op_count);
     flow->workspace = MF_NEW_ARRAY(a, uint64_t, g->op_count);
     flow->time_us = MF_NEW_ARRAY(a, double, g->op_count);
+    flow->once = MF_NEW_ARRAY(a, bool, g->op_count);
     if (!flow->read_at || !flow->write_at || !flow->var_at || !flow->reads || !flow->writes || !flow->vars ||
-        !flow->order || !flow->position || !flow->swap_in || !flow->swap_out || !flow->workspace || !flow->time_us)
+        !flow->order || !flow->position || !flow->swap_in || !flow->swap_out || !flow->workspace || !flow->time_us ||
+        !flow->once)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory to plan %u operations", g->op_count);
     uint32_t reads = 0, writes = 0, vars = 0;
     for (uint32_t o = 0; o < g->op_count; o++) {
@@ -360,9 +362,11 @@ static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memf
     const uint64_t variables = variable_bytes(flow);
     for (uint32_t o = 0; o < flow->graph->op_count; o++) {
         const mf_op *op = &flow->graph->ops[o];
-        mf_cost cost = mf_cost_one(0, 1);
+        flow->once[o] = op->when != MF_ALWAYS;
         if (op->kind == MF_OP_VIEW || op->kind == MF_OP_INPUT)
             continue;
+        mf_cost cost;
+        mf_cost_set_one(&cost, 0, 1);
         if (source && source->query) {
             memfit_status status = source->query(source->ctx, flow->graph, o, &cost, err);
             if (status != MEMFIT_OK)

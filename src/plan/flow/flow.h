@@ -43,6 +43,7 @@ typedef struct mf_flow {
     uint32_t *use_at, *uses;      /* by cell: base positions that touch it, ascending */
     uint64_t *workspace;          /* by operation, rounded up */
     double *time_us;
+    bool *once;           /* by operation: not in every piece */
     mf_method **method;   /* by operation: the one chosen, NULL where there is no choice; NULL: there is none at all */
     mf_numerics numerics; /* of the methods against those that would be taken with room for all */
     uint32_t input_count; /* the first so many of the base order are INPUT operations */
@@ -112,6 +113,7 @@ typedef struct mf_sequence {
     uint8_t *present;
     uint32_t *used;    /* by cell: how many of its base uses are over */
     uint8_t *served;   /* by cell: how often it served since the last */
+    uint32_t *counted; /* by cell: 1 + the base position it served last */
     uint32_t *updated; /* by variable: 1 + base position of its last writer so far */
     uint32_t *stack, *temporary;
     uint32_t temporary_count;

@@ -29,8 +29,9 @@ memfit_status mf_sequence_init(mf_sequence *q, const memfit_host *host, const mf
     q->used = mf_host_zalloc(host, (q->cell_count + 1) * sizeof *q->used);
     q->present = mf_host_zalloc(host, q->cell_count + 1);
     q->served = mf_host_zalloc(host, q->cell_count + 1);
+    q->counted = mf_host_zalloc(host, (q->cell_count + 1) * sizeof *q->counted);
     q->updated = mf_host_zalloc(host, (q->variable_count + 1) * sizeof *q->updated);
-    if (!q->current || !q->used || !q->present || !q->served || !q->updated) {
+    if (!q->current || !q->used || !q->present || !q->served || !q->counted || !q->updated) {
         mf_sequence_free(q);
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a sequence of %u operations", flow->order_count);
     }
@@ -43,6 +44,7 @@ void mf_sequence_free(mf_sequence *q)
     mf_host_free(q->host, q->used, (q->cell_count + 1) * sizeof *q->used);
     mf_host_free(q->host, q->present, q->cell_count + 1);
     mf_host_free(q->host, q->served, q->cell_count + 1);
+    mf_host_free(q->host, q->counted, (q->cell_count + 1) * sizeof *q->counted);
     mf_host_free(q->host, q->updated, (q->variable_count + 1) * sizeof *q->updated);
     mf_host_free(q->host, q->runs, q->run_capacity * sizeof *q->runs);
     mf_host_free(q->host, q->lives, q->life_capacity * sizeof *q->lives);
@@ -58,10 +60,14 @@ static memfit_status no_memory(memfit_error *err)
     return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no memory for a longer sequence");
 }
 
+/* mf_grow, seen through: nearly always there is room, and this is asked for millions of times in a search. */
+#define HAS_ROOM(q, list, capacity, count)                                                                             \
+    ((count) < (q)->capacity || mf_grow((q)->host, &(q)->list, &(q)->capacity, (count), sizeof *(q)->list))
+
 /* Gives cell c a new life that begins with run r. */
 static bool begin_life(mf_sequence *q, uint32_t c, uint32_t r)
 {
-    if (!mf_grow(q->host, &q->lives, &q->life_capacity, q->life_count, sizeof *q->lives))
+    if (!HAS_ROOM(q, lives, life_capacity, q->life_count))
         return false;
     uint32_t life = q->life_count++;
     q->lives[life] = (mf_life){.cell = c, .birth = r, .death = r, .buffer = life};
@@ -72,7 +78,7 @@ static bool begin_life(mf_sequence *q, uint32_t c, uint32_t r)
 
 static bool touch(mf_sequence *q, uint32_t c, uint32_t r)
 {
-    if (!mf_grow(q->host, &q->touches, &q->touch_capacity, q->touch_count, sizeof *q->touches))
+    if (!HAS_ROOM(q, touches, touch_capacity, q->touch_count))
         return false;
     q->touches[q->touch_count++] = q->current[c];
     q->lives[q->current[c]].death = r;
@@ -82,7 +88,7 @@ static bool touch(mf_sequence *q, uint32_t c, uint32_t r)
 /* Cell c came back, or something was made from it again, at this base position. */
 static bool note_service(mf_sequence *q, uint32_t c)
 {
-    if (!mf_grow(q->host, &q->temporary, &q->temporary_capacity, q->temporary_count, sizeof *q->temporary))
+    if (!HAS_ROOM(q, temporary, temporary_capacity, q->temporary_count))
         return false;
     q->temporary[q->temporary_count++] = c;
     return true;
@@ -90,7 +96,7 @@ static bool note_service(mf_sequence *q, uint32_t c)
 
 static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint32_t base, bool again, memfit_error *err)
 {
-    if (!mf_grow(q->host, &q->runs, &q->run_capacity, q->run_count, sizeof *q->runs))
+    if (!HAS_ROOM(q, runs, run_capacity, q->run_count))
         return no_memory(err);
     uint32_t r = q->run_count++;
     q->runs[r] = (mf_run){.op = o, .base = base, .again = again, .touch = q->touch_count};
@@ -119,7 +125,7 @@ static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint3
         if (!again && flow->vars[i] & MF_FLOW_WRITES)
             q->updated[v] = base + 1;
     }
-    *(flow->graph->ops[o].when == MF_ALWAYS ? &q->time_us : &q->once_us) += flow->time_us[o];
+    *(flow->once[o] ? &q->once_us : &q->time_us) += flow->time_us[o];
     q->again_count += again;
     return MEMFIT_OK;
 }
@@ -128,7 +134,7 @@ static memfit_status emit(mf_sequence *q, const mf_flow *flow, uint32_t o, uint3
 static memfit_status bring_back(mf_sequence *q, const mf_flow *flow, uint32_t c, uint32_t base, memfit_error *err)
 {
     size_t depth = 0;
-    if (!mf_grow(q->host, &q->stack, &q->stack_capacity, depth, sizeof *q->stack))
+    if (!HAS_ROOM(q, stack, stack_capacity, depth))
         return no_memory(err);
     q->stack[depth++] = c;
     while (depth) {
@@ -149,7 +155,7 @@ static memfit_status bring_back(mf_sequence *q, const mf_flow *flow, uint32_t c,
             depth--;
             continue;
         }
-        if (!mf_grow(q->host, &q->stack, &q->stack_capacity, depth, sizeof *q->stack))
+        if (!HAS_ROOM(q, stack, stack_capacity, depth))
             return no_memory(err);
         q->stack[depth++] = missing;
     }
@@ -175,11 +181,9 @@ static void end_service(mf_sequence *q, const mf_flow *flow, const mf_choice *ch
         if (next == flow->use_at[c + 1])
             q->present[c] = 0;
         else if (choice && flow->uses[next - 1] != base) {
-            bool counted = false; /* several runs of one position are one service */
-            for (uint32_t j = 0; j < k && !counted; j++)
-                counted = q->temporary[j] == c;
-            if (!counted && q->served[c] < 7)
+            if (q->counted[c] != base + 1 && q->served[c] < 7) /* several runs of one position are one service */
                 q->served[c]++;
+            q->counted[c] = base + 1;
             if (choice->drop[next - 1] >> q->served[c] & 1)
                 q->present[c] = 0;
         }
@@ -247,6 +251,7 @@ memfit_status mf_sequence_build(mf_sequence *q, const mf_flow *flow, const mf_ch
     memset(q->present, 0, q->cell_count);
     memset(q->used, 0, q->cell_count * sizeof *q->used);
     memset(q->served, 0, q->cell_count);
+    memset(q->counted, 0, q->cell_count * sizeof *q->counted);
     memset(q->updated, 0, q->variable_count * sizeof *q->updated);
     q->run_count = q->life_count = q->touch_count = q->again_count = q->temporary_count = 0;
     q->time_us = q->once_us = 0;

@@ -4,6 +4,16 @@
  * weights are read once for them.
  */
 #include "program.cuh"
+#ifndef ACTIVATION /* of maximum pooling with RELU or RELU6 behind it, as a group (pool_act.c): 1 or 6, and where operands are */
+#define ACTIVATION 0
+#define X_IN 0
+#define D_IN 0
+#define W_IN 1
+#define Z_IN 0
+#define Z_OUT 0
+#define W_OUT 1
+#define HAS_WINNERS out_here[1]
+#endif
 static constexpr mf_ref_window w = WINDOW;
 static constexpr idx C = (idx)w.in_channels;
 
@@ -56,7 +66,7 @@ static inline idx sees(int a, idx i, idx k)
 ENTRY k0(args a)
 {
     idx i = THREAD * WV, c = i % C;
-    if (i >= (idx)out_count(0))
+    if (i >= (idx)out_count(Z_OUT))
         return;
     cell o = cell_at(i / C, (idx)w.out[0], (idx)w.out[1], (idx)w.out[2]);
     real best[WV];
@@ -69,7 +79,7 @@ ENTRY k0(args a)
         if (!IS_IN(0, d) || !IS_IN(1, h) || !IS_IN(2, x))
             continue;
         real v[WV];
-        load_vector<in_dtype[0]>(v, a.in[0], in_place(o.n, d, h, x) * C + c);
+        load_vector<in_dtype[X_IN]>(v, a.in[X_IN], in_place(o.n, d, h, x) * C + c);
         EACH_OF(WV)
         if (!found || v[k] > best[k] || (v[k] != v[k] && best[k] == best[k])) {
             best[k] = v[k];
@@ -77,11 +87,13 @@ ENTRY k0(args a)
         }
         found = true;
     }
-    store_vector<out_dtype[0], false>(a.out[0], i, best);
-    if (out_here[1]) {
+    if (ACTIVATION)
+        EACH_OF(WV) best[k] = best[k] < 0 ? 0 : ACTIVATION == 6 && best[k] > 6 ? 6 : best[k];
+    store_vector<out_dtype[Z_OUT], false>(a.out[Z_OUT], i, best);
+    if (HAS_WINNERS) {
         vector<MF_U8, WV> index;
         EACH_OF(WV) index.v[k] = where[k];
-        *(vector<MF_U8, WV> *)((uint8_t *)a.out[1] + i) = index;
+        *(vector<MF_U8, WV> *)((uint8_t *)a.out[W_OUT] + i) = index;
     }
 }
 
@@ -100,8 +112,13 @@ ENTRY k0(args a)
             continue;
         idx from = out_place(x.n, d, h, o) * C + c;
         real dy[WV];
-        load_vector<in_dtype[0]>(dy, a.in[0], from);
-        vector<MF_U8, WV> index = *(const vector<MF_U8, WV> *)((const uint8_t *)a.in[1] + from);
+        load_vector<in_dtype[D_IN]>(dy, a.in[D_IN], from);
+        if (ACTIVATION) {
+            real z[WV];
+            load_vector<in_dtype[Z_IN]>(z, a.in[Z_IN], from);
+            EACH_OF(WV) dy[k] = z[k] > 0 && (ACTIVATION != 6 || z[k] < 6) ? dy[k] : 0;
+        }
+        vector<MF_U8, WV> index = *(const vector<MF_U8, WV> *)((const uint8_t *)a.in[W_IN] + from);
         EACH_OF(WV) sum[k] += (idx)index.v[k] == TAP_NUMBER(p, q, s) ? dy[k] : 0;
     }
     store_vector<out_dtype[0], false>(a.out[0], i, sum);
