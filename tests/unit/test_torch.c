@@ -69,6 +69,32 @@ static unsigned char *get(size_t bytes, void *stream)
     return p;
 }
 
+static void *asks_for_a_mebibyte(void *unused)
+{
+    (void)unused;
+    return memfit_torch_alloc((ssize_t)MIB, 0, NULL);
+}
+
+/* A backward pass has a thread of its own. What it frees, the forward pass has next: if threads kept blocks, both would place
+ * theirs differently whenever they do. */
+static void what_one_thread_frees_another_has(void **state)
+{
+    (void)state;
+    void *a[7], *b;
+    memfit_torch_free(get(32 * MIB, NULL), (ssize_t)(32 * MIB), 0, NULL);
+    for (int i = 0; i < 20000; i++) /* threads begin to keep blocks when nothing has happened for long */
+        memfit_torch_free(get(MIB, NULL), (ssize_t)MIB, 0, NULL);
+    for (int i = 0; i < 7; i++)
+        a[i] = get(MIB, NULL);
+    for (int i = 7; i--;) /* a thread would keep up to eight */
+        memfit_torch_free(a[i], (ssize_t)MIB, 0, NULL);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, asks_for_a_mebibyte, NULL), 0);
+    assert_int_equal(pthread_join(thread, &b), 0);
+    assert_ptr_equal(a[0], b);
+    memfit_torch_free(b, (ssize_t)MIB, 0, NULL);
+}
+
 static void blocks_come_and_go(void **state)
 {
     (void)state;
@@ -287,6 +313,7 @@ static void cards_reach_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_one_thread_frees_another_has),
         cmocka_unit_test(the_driver_is_asked_once_at_most),
         cmocka_unit_test(blocks_come_and_go),
         cmocka_unit_test(owners_are_named),
