@@ -105,8 +105,10 @@ class Nvml(Card):
     def quiet(self):
         """Nobody looks meanwhile: for an answer the driver walks over every handle of every process, and of 57,000 (a card in pages) it has none left for anything else."""
         self.end()
-        yield
-        self.start()
+        try:
+            yield
+        finally:
+            self.start()
 
 
 def library_files(memfit):

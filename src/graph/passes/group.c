@@ -116,8 +116,8 @@ static void bound_by(const grouping *p, const chain *c, uint32_t member, uint32_
     }
 }
 
-/* A member must find what another makes as that one's own result: not through a view, which is no member; nor what was there before,
- * as a sum that goes on in a variable does; and nobody makes it a second time. */
+/* A member must find what another makes as that one's own result: not through a view, which is no member, and not what
+ * was there before, as a sum does that goes on in a variable. And no two members make the same. */
 static bool is_around(const mf_graph *g, const chain *c, uint32_t member, uint32_t tensor, bool reads)
 {
     for (uint32_t i = 0; i < c->count; i++)

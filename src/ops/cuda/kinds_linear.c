@@ -318,9 +318,10 @@ static memfit_status around_product(cuda_spec *s)
     return MEMFIT_OK;
 }
 
-/* A product over one very long axis with few rows and few columns (thin.cu). */
+/* A product over one very long axis with few rows and few columns (thin.cu): which of the three the axis belongs to. */
+typedef enum thin_form { THIN_SUM, THIN_SPREAD, THIN_OUTER } thin_form;
 typedef struct thin_product {
-    const char *form;
+    thin_form form;
     int64_t rows, columns, length;
     unsigned y; /* which input is the small factor, where one is */
 } thin_product;
@@ -332,11 +333,11 @@ static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t
     if (batch != 1 || in_shape(s, 1)->rank != 2 || (ta && tb))
         return false;
     if (!ta && !tb)
-        *t = (thin_product){"THIN_SUM", m, n, k, 0};
+        *t = (thin_product){THIN_SUM, m, n, k, 0};
     else if (tb)
-        *t = (thin_product){"THIN_SPREAD", m, k, n, 0};
+        *t = (thin_product){THIN_SPREAD, m, k, n, 0};
     else
-        *t = (thin_product){"THIN_OUTER", k, n, m, 1};
+        *t = (thin_product){THIN_OUTER, k, n, m, 1};
     bool fits = t->rows > 0 && t->rows <= MOST_ROWS && t->columns > 0 && t->columns <= MOST_COLUMNS &&
                 t->length >= LEAST_LENGTH && is_float(s, s->op->out[0]) && is_float(s, s->op->in[1]) &&
                 (!has_in(s, 2) || (!ta && !tb && is_float(s, s->op->in[2])));
@@ -350,21 +351,21 @@ static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t
 static bool thin_wins(const thin_product *t)
 {
     enum { LONG = 1 << 22, FEW_COLUMNS = 5 };
-    bool spread = t->form[5] == 'S' && t->form[6] == 'P', outer = t->form[5] == 'O';
-    return spread || (outer && t->columns <= FEW_COLUMNS) || t->length >= LONG;
+    return t->form == THIN_SPREAD || (t->form == THIN_OUTER && t->columns <= FEW_COLUMNS) || t->length >= LONG;
 }
 
 static void say_thin(cuda_spec *s, const thin_product *t)
 {
     enum { PART = 256, EACH = 4, MOST_BLOCKS = 1056 };
+    static const char *const names[] = {"THIN_SUM", "THIN_SPREAD", "THIN_OUTER"};
     uint64_t parts = (uint64_t)(t->length + PART - 1) / PART, blocks = parts < MOST_BLOCKS ? parts : MOST_BLOCKS;
     s->family = "thin.cu";
     s->streams = thin_wins(t);
     s->slow = !s->streams;
     cuda_say(s, "#define %s 1\n#define THIN_R %lld\n#define THIN_S %lld\n#define THIN_L %lldll\n#define Y_IN %u\n",
-             t->form, (long long)t->rows, (long long)t->columns, (long long)t->length, t->y);
+             names[t->form], (long long)t->rows, (long long)t->columns, (long long)t->length, t->y);
     cuda_say(s, "#define V 1\nstatic constexpr mf_shape domain = {};\n#include \"operands.cuh\"\n");
-    if (t->form[5] != 'S' || t->form[6] != 'U') {
+    if (t->form != THIN_SUM) {
         cuda_each(s, "thin", (uint64_t)(t->length + EACH - 1) / EACH);
         return;
     }
