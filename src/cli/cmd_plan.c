@@ -142,6 +142,9 @@ static int plan_all(const cli_command *command, const cli_common *common, const 
     snprintf(precisions, sizeof precisions, "%s", a->precisions ? a->precisions : "");
     snprintf(batches, sizeof batches, "%s", a->batches ? a->batches : "");
     size_t n = parts_of(cards, card), m = parts_of(precisions, precision), k = parts_of(batches, batch);
+    for (size_t i = 0; i < n; i++)
+        if (card[i] && !*card[i])
+            return cli_usage_error(command, "--for %s: a name is missing beside a comma", a->cards);
     if (n * m * k > MOST_PLANS)
         return cli_usage_error(command, "%zu plans were asked for: at most %d make a table", n * m * k, MOST_PLANS);
     if (n * m * k > 1 && (a->save || a->diff || a->baseline || a->dump))

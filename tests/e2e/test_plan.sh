@@ -92,6 +92,8 @@ holds "len(j['cards']) == 2 and j['cards'][1]['memory_bytes'] > j['memory_bytes'
 status 0 "$models/deep_128.json" --for "NVIDIA GeForce RTX 3080 10GB"
 status 2 "$models/deep_128.json" --for "" # a variable that is not set
 grep -q -e '--for needs a value' "$work/err" || fail "an empty --for is not named"
+status 2 "$models/deep_128.json" --for rtx-3080,
+grep -q 'a name is missing' "$work/err" || fail "a comma without a name is not named"
 status 2 "$models/deep_128.json" --for rtx-3081
 grep -q "rtx-3080" "$work/err" || fail "no suggestion for a card"
 status 2 "$models/deep_128.json" --for rtx-3080 --memory 20GiB
