@@ -33,7 +33,7 @@ static const runtime_row rows[MF_RUNTIME_COUNT] = {
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
                                0.15, 0, 64 * MIB, 0},
     [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.03, 0.03, 0, 60 * MIB,
-                          0.35},
+                          0.3},
     [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
 };
 
@@ -92,9 +92,9 @@ static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 
 static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
 
 /* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
- * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.98 of what was
+ * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.97 of what was
  * left. */
-static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.04, 0, 16 * MIB, 0};
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
