@@ -1,6 +1,7 @@
 /*
  * test_frameworks.c: what other programs take: holders of blocks, models of allocators against sequences worked out by
- * hand, every allocation failing, and the prediction against figures measured on a card.
+ * hand, every allocation failing, and the prediction against figures measured on a card. It is long because each runtime
+ * has tables of measured cases, and all are read with the same few helpers.
  */
 #include "test.h"
 
