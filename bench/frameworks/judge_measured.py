@@ -98,7 +98,7 @@ def judge_lines(folder, name):
         again = asked_again(folder, r)
         void = not r.get("ran") and r.get("refused") == 0
         outcome = "void" if void else "ran" if r.get("ran") else "FAILED"
-        process = r.get("process_mib", 0)
+        process = r.get("process_mib", 0) if r.get("process_mib", 0) > r.get("pool_mib", 0) else 0  # else NVML's row was another's
         if not again or again[0][3] != "yes":
             print("%-34s %6d  %-72s %s, %s" % (r["model"], r["batch"], r["line"][:72], "no longer said" if not again else "no longer said to fit", outcome))
             continue

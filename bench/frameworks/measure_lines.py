@@ -5,7 +5,8 @@
     measure_lines.py ask LINES DIR FREE_MIB MODEL:BATCH[:PRECISION]...   plans the files of DIR and appends every suggested line that is said to fit, with its
                                                               predicted peak and band; MEMFIT names the program
     measure_lines.py run OUT LINES                            a second process holds all of the card but FREE_MIB
-    measure_lines.py governed OUT LINES [--at-once N] [--most SECONDS]   every script under `memfit run --memory FREE_MIB`, several at once
+    measure_lines.py governed OUT LINES [--at-once N] [--most SECONDS] [--card MIB]   every script under `memfit run --memory FREE_MIB`, several at once: N, and
+                                                              no more than --card holds; what has most steps begins first
     measure_lines.py judge OUT
 
 A script is written for every line, the line in it as it was printed, and is run for three updates in a process of its own. Lines that OUT has are not run again.
@@ -39,7 +40,8 @@ settings = dict(batch_size={batch}, optimizer=keras.optimizers.Adam(1e-4))
 settings.update({settings})
 model.compile(optimizer=settings["optimizer"], loss=framework_cases.LOSSES[loss])
 steps = 3 * (settings["optimizer"].gradient_accumulation_steps or 1)
-x, y = framework_cases.data(model, {name!r}, settings["batch_size"], steps)
+import numpy
+x, y = (numpy.broadcast_to(a, (settings["batch_size"] * steps,) + a.shape[1:]) for a in framework_cases.data(model, {name!r}, 1, 1))  # the values do not matter
 model.fit(x, y, batch_size=settings["batch_size"], epochs=1, verbose=0, shuffle=False)
 import measure_lines
 measure_lines.tell()
@@ -157,20 +159,24 @@ def read_report(path):
         return []
 
 
-def run(out, lines, governed, at_once, most):
+def steps_of(row):
+    return int((re.findall(r"accumulation_steps=(\d+)", row["line"]) or [1])[0])
+
+
+def run(out, lines, governed, at_once, most, card_mib):
     have, begin, running = {(r["model"], r["batch"], r["line"]) for r in read(out)}, time.time(), []
-    rows = sorted((r for r in read(lines) if (r["model"], r["batch"], r["line"]) not in have), key=lambda r: r["free_mib"])
+    rows = sorted((r for r in read(lines) if (r["model"], r["batch"], r["line"]) not in have), key=lambda r: (-steps_of(r), r["free_mib"]))
     holder = None if governed else hold()
 
-    def reap(to):
-        while len(running) > to:
+    def reap(to, more_mib=0):
+        while len(running) > to or running and sum(r["free_mib"] for r, _, _ in running) + more_mib > card_mib:
             for one in [x for x in running if x[1].poll() is not None]:
                 running.remove(one)
                 end(*one, out)
             time.sleep(0.1)
     try:
         for row in rows:
-            reap(at_once - 1 if governed else 0)
+            reap(at_once - 1 if governed else 0, row["free_mib"])
             if time.time() - begin > most:
                 break
             if holder:
@@ -182,21 +188,26 @@ def run(out, lines, governed, at_once, most):
             holder.kill()
 
 
+def told(row):
+    """Whether NVML's figure is this process's: one below its own pool was another's."""
+    return row.get("process_mib", 0) > row.get("pool_mib", 0)
+
+
 def judge(out):
     rows = read(out)
     void = [r for r in rows if not r.get("ran") and r.get("refused") == 0]  # the limit refused nothing: others had filled the card
     good = [r for r in rows if r not in void]
     ran = [r for r in good if r.get("ran")]
-    told = [r for r in ran if r.get("process_mib")]
+    known = [r for r in ran if told(r)]
     for r in rows:
-        where = "inside" if r in told and r["low_mib"] <= r["process_mib"] <= r["high_mib"] else "outside" if r in told else ""
+        where = "inside" if r in known and r["low_mib"] <= r["process_mib"] <= r["high_mib"] else "outside" if r in known else ""
         if not r.get("ran"):
             where = "void, the card was full" if r in void else "FAILED " + r.get("error", "")[:80]
         print("%-16s %5d  %-78s %6d (%d to %d)  %6s %s" % (r["model"], r["batch"], r["line"][:78], r["peak_mib"], r["low_mib"], r["high_mib"], r.get("process_mib", ""), where))
     print("%d lines were in force before" % sum(map(in_force, rows)))
-    inside = sum(r["low_mib"] <= r["process_mib"] <= r["high_mib"] for r in told)
+    inside = sum(r["low_mib"] <= r["process_mib"] <= r["high_mib"] for r in known)
     ran = [r for r in ran if r.get("process_mib", 0) <= r["free_mib"]]
-    print("%d models, %d lines: %d ran in what was asked for; process inside the band %d of %d" % (len({r["model"] for r in good}), len(good), len(ran), inside, len(told)))
+    print("%d models, %d lines: %d ran in what was asked for; process inside the band %d of %d" % (len({r["model"] for r in good}), len(good), len(ran), inside, len(known)))
 
 
 def main():
@@ -205,6 +216,7 @@ def main():
     parser.add_argument("rest", nargs="+")
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--most", type=float, default=1e9)
+    parser.add_argument("--card", type=int, default=1 << 30)
     a = parser.parse_args()
     if a.what == "draw":
         draw(*a.rest)
@@ -213,7 +225,7 @@ def main():
     elif a.what == "judge":
         judge(a.rest[0])
     else:
-        run(a.rest[0], a.rest[1], a.what == "governed", a.at_once, a.most)
+        run(a.rest[0], a.rest[1], a.what == "governed", a.at_once, a.most, a.card)
 
 
 if __name__ == "__main__":

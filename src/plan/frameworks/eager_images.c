@@ -143,7 +143,7 @@ static void transposed_backward(mf_eager *e, const mf_op *op)
     }
     bool half = mf_eager_half(e, op->in[0]), picture = makes_picture(e, op);
     mf_eager_give_new(e, op->in[0]);
-    mf_eager_workspace(e, e->needs[op->in[0]] && !picture ? turned_inside(e, op) : 0);
+    mf_eager_workspace(e, e->needs[op->in[0]] && half && !picture ? turned_inside(e, op) : 0);
     mf_eager_give_new(e, op->in[1]);
     mf_eager_workspace(e, picture && !half ? 0 : turned_inside(e, op) + (half ? HALF_SUMS : PARTIAL_SUMS));
     mf_tape_drop(e->tape, dy);

@@ -117,6 +117,11 @@ void mf_eager_loss_backward(mf_eager *e, const mf_op *op)
         mf_tape_drop(e->tape, first);
         mf_tape_drop(e->tape, second);
         mf_tape_drop(e->tape, third);
+        if (f == MF_LOSS_MSE || f == MF_LOSS_MAE) { /* of y_true - y_pred, so negative */
+            uint32_t negative = mf_eager_take(e, n);
+            mf_tape_drop(e->tape, slope);
+            slope = negative;
+        }
     }
     if (takes_logits(f) && e->probabilities) { /* softmax's or sigmoid's */
         mf_eager_give_new(e, x);

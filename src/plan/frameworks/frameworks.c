@@ -25,15 +25,15 @@ typedef struct runtime_row {
     double fixed_error;                /* of the result, beside the table's own margin */
     double pool_below, pool_above;     /* of the pool, without weights and their state */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
-    double holes;                      /* of what the pool holds beside live bytes, to both sides */
+    double holes; /* of what the pool holds beside live bytes, to both sides: which hole a request finds is chance */
 } runtime_row;
 
 static const runtime_row rows[MF_RUNTIME_COUNT] = {
     [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0},
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
                                0.15, 0, 64 * MIB, 0},
-    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.04, 0.04, 0, 60 * MIB,
-                          0},
+    [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.03, 0.03, 0, 60 * MIB,
+                          0.3},
     [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
 };
 
@@ -92,9 +92,9 @@ static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 
 static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
 
 /* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
- * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.98 of what was
+ * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.97 of what was
  * left. */
-static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.04, 0, 16 * MIB, 0};
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
@@ -128,15 +128,17 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
                                                   : MF_FRAMEWORK_TIGHT;
 }
 
-/* Of PyTorch's fixed cost: 128 of 1383 MiB on an H200; of JAX's: 54 of 1247. Keras's LSTMs and GRUs on PyTorch were seen
- * with 94 to 98 MiB more (a plain torch.nn.LSTM was not). */
-enum { BLAS_PART = 11, XLA_BLAS_PART = 23, RECURRENT_PART = 14 };
+/* Of PyTorch's fixed cost: 128 of 1383 MiB on an H200, 18 for cuDNN's; of JAX's: 54 of 1247. Keras's LSTMs and GRUs on
+ * PyTorch were seen with 94 to 98 MiB more (a plain torch.nn.LSTM was not). */
+enum { BLAS_PART = 11, CONVOLUTION_PART = 77, XLA_BLAS_PART = 23, RECURRENT_PART = 14 };
 
 static void finish(mf_framework_estimate *x, const mf_framework_place *place)
 {
     uint64_t fixed = (uint64_t)((double)place->fixed_bytes * rows[x->runtime].fixed_share);
     if (place->no_products && x->runtime != MF_RUNTIME_TENSORFLOW)
         fixed -= fixed / (x->runtime == MF_RUNTIME_JAX ? XLA_BLAS_PART : BLAS_PART);
+    if (place->no_convolutions && x->runtime == MF_RUNTIME_TORCH)
+        fixed -= fixed / CONVOLUTION_PART;
     if (place->recurrent && x->runtime == MF_RUNTIME_TORCH)
         fixed += fixed / RECURRENT_PART;
     set_band(x, place, row_of(x, place), fixed);
@@ -238,6 +240,7 @@ static memfit_status predict_torch(const memfit_host *host, const mf_graph *grap
     mf_framework_place here = *place;
     here.no_products = !has(graph, MF_OP_MATMUL, MF_OP_MATMUL);
     here.recurrent = has(graph, MF_OP_LSTM, MF_OP_GRU);
+    here.no_convolutions = !here.recurrent && !has(graph, MF_OP_CONV, MF_OP_CONV_GRAD_DATA);
     here.transposed = has_transposed(graph);
     mf_tape_init(&tape, host, 512);
     mf_tape_init(&training, host, 512);

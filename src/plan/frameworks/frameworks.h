@@ -36,13 +36,14 @@ typedef struct mf_framework_place {
     uint64_t fixed_bytes;          /* gone on this card before a program's first tensor: driver, context, handles */
     uint32_t fixed_margin_percent; /* how far that may be off */
     uint32_t capability;           /* compute capability times ten */
-    bool cpu;         /* no card: memory of the machine, fixed_bytes not looked at; TensorFlow alone is known */
-    bool no_products; /* the program never calls cuBLAS, which takes some of the card for itself */
-    bool recurrent;   /* Keras's LSTM or GRU is in it: cuDNN takes some more for those */
-    bool transposed;  /* transposed convolutions: cuDNN allocates for itself while they run, beside the pool */
-    bool rough;       /* what does not fit need not be told exactly: for searches, which ask often */
-    bool measured;    /* the card that the frameworks were measured on */
-    bool recorded;    /* the tape is a recording: of workspaces a rule is known, not the size */
+    bool cpu;             /* no card: memory of the machine, fixed_bytes not looked at; TensorFlow alone is known */
+    bool no_products;     /* the program never calls cuBLAS, which takes some of the card for itself */
+    bool no_convolutions; /* nor cuDNN */
+    bool recurrent;       /* Keras's LSTM or GRU is in it: cuDNN takes some more for those */
+    bool transposed;      /* transposed convolutions: cuDNN allocates for itself while they run, beside the pool */
+    bool rough;           /* what does not fit need not be told exactly: for searches, which ask often */
+    bool measured;        /* the card that the frameworks were measured on */
+    bool recorded;        /* the tape is a recording: of workspaces a rule is known, not the size */
 } mf_framework_place;
 
 typedef struct mf_framework_estimate {

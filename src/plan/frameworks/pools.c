@@ -101,10 +101,7 @@ static size_t find_hole(const hole_list *list, uint64_t bytes, uint64_t address)
 
 static uint32_t bin_of(uint64_t bytes)
 {
-    uint32_t bin = 0;
-    while (bytes >>= 1)
-        bin++;
-    return bin;
+    return bytes ? 63 - (uint32_t)__builtin_clzll(bytes) : 0;
 }
 
 static void add_hole(pool_state *s, uint32_t c)
