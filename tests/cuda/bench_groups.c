@@ -383,14 +383,13 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", err.message);
         return 77;
     }
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        bool asked = argc <= 3;
-        for (int k = 3; k < argc; k++)
-            asked = asked || strcmp(argv[k], families[i].name) == 0;
-        random_state = seed + 1000 * i;
-        if (asked)
-            bench(&families[i], shapes);
-    }
+    int named = argc > 3 ? argc - 3 : 1; /* in their order */
+    for (int k = 0; k < named; k++)
+        for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+            if (argc <= 3 || strcmp(argv[3 + k], families[i].name) == 0) {
+                random_state = seed + 1000 * i;
+                bench(&families[i], shapes);
+            }
     cuda->table->destroy(cuda);
     return 0;
 }
