@@ -76,6 +76,12 @@ echo second >"$dir/bin/backend.code"
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 4" ] || fail "the backend changed: kinds are to be run again, curves are not: $(ran kinds) $(ran trained)"
 
+echo third >"$dir/bin/backend.code" # no time: the next one knows how many are left
+check --seconds -1 kinds
+python3 tools/gpu_train.py "$dir/bin/memfit" "$dir/results" --show kinds >"$dir/out" 2>&1
+[ $? = 3 ] && grep -q '^| kinds | 0 | 0 | 0 | 4 |' "$dir/out" || fail "4 parts of kinds are left: $(cat "$dir/out")"
+echo second >"$dir/bin/backend.code"
+
 sed -i 's/^# 1/# 2/' "$dir/bin/memfit"
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "the program changed: curves are to be run again, kinds are not: $(ran kinds) $(ran trained)"
