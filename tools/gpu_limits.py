@@ -7,12 +7,17 @@ import tempfile
 import time
 import zipfile
 
-from gpu_results import MIB, allocations, in_parallel, too_late, train
+from gpu_results import MIB, Turns, allocations, in_parallel, too_late, train
+
+
+FIRST = [n for n in os.environ.get("GPU_CHECK_FIRST", "s1,mlp,cnn,lstm,s7,s9,resnet50").split(",") if n]
+MOST = int(os.environ.get("GPU_CHECK_LIMITS", "34")) # configurations
+GAP_MS = float(os.environ.get("GPU_CHECK_GAP", "10")) # looked at less often in the mean: once more, alone
 
 
 def layers(path):
-    """Small models first: more of them end in the time there is. GPU_CHECK_FIRST=NAME,NAME comes before."""
-    first = os.environ.get("GPU_CHECK_FIRST", "").split(",")
+    """Those of FIRST, then small models: more of them end in the time there is."""
+    first = FIRST
     with zipfile.ZipFile(path) as z:
         return first.index(path.stem) if path.stem in first else len(first) + z.read("config.json").count(b'"class_name"'), path.stem
 
@@ -33,64 +38,103 @@ WAYS = ((1.3, "float32"), (2.0, "mixed_bfloat16"))
 
 
 def limit_cases(models):
-    """Those that GPU_CHECK_FIRST names, in its order; drawn models, each with what was drawn for it (tools/draw_models.py); the named ones in the other
-    way; all others, model after model, in both: (path, factor, precision or "" for the model's own, batch)."""
-    first = [n for n in os.environ.get("GPU_CHECK_FIRST", "").split(",") if n]
-    named = sorted((m for m in models if m.stem in first), key=lambda m: first.index(m.stem))
+    """The first MOST of: those of FIRST; drawn models, each with what was drawn for it (tools/draw_models.py); those of FIRST in the other way; all others,
+    model after model, in both: (path, factor, precision or "" for the model's own, batch)."""
+    named = sorted((m for m in models if m.stem in FIRST), key=lambda m: FIRST.index(m.stem))
     drawn = [(m, json.loads(m.with_suffix(".json").read_text())) for m in models if m.with_suffix(".json").exists()]
     others = [m for m in models if m not in named and m not in [d[0] for d in drawn]]
 
     def in_way(m, way):
         return m, *way, BATCHES.get(m.stem, 8)
 
-    return ([in_way(m, WAYS[0]) for m in named] + [(m, d["factor"], "", d["batch"]) for m, d in drawn] + [in_way(m, WAYS[1]) for m in named] + [in_way(m, w) for m in others for w in WAYS])
+    return ([in_way(m, WAYS[0]) for m in named] + [(m, d["factor"], "", d["batch"]) for m, d in drawn] + [in_way(m, WAYS[1]) for m in named] + [in_way(m, w) for m in others for w in WAYS])[:MOST]
 
 
-def limits(memfit, results, nvml, models, deadline):
-    def name_of(path, factor, precision, batch):
-        return f"limits {path.stem} {precision or 'drawn'} {factor}"
+def name_of(path, factor, precision, batch):
+    return f"{path.stem} {precision or 'drawn'} {factor}"
 
-    def one(path, factor, precision, batch, fixed):
-        case, began = name_of(path, factor, precision, batch), time.time()
-        chosen = ["--precision", precision] if precision else []
-        bound, why = lower_bound(memfit, str(path), batch, chosen)
+
+def command_of(path, precision, batch, steps):
+    return [str(path), "--data", f"synthetic:{8 * batch}", "--batch-size", str(batch), "--epochs", "1000", "--steps", str(steps), *(["--precision", precision] if precision else [])]
+
+
+def ready(memfit, results, nvml, models, deadline):
+    """For each case of limits: the limit, from the least a plan takes, and what a refusal says is needed must suffice. Its kernels are kept by then."""
+    cases = [c for c in limit_cases(models) if not results.has("ready " + name_of(*c)) and not results.has("limits " + name_of(*c))]
+    if not cases or too_late(deadline):
+        return
+    if not results.has("ready: the fixed cost"):
+        rc, j, said, _ = train(memfit, str(next(m for m in models if m.stem in ("s1", "mlp"))), "--data", "synthetic:64", "--steps", "2")
+        results.put("ready: the fixed cost", j is not None, fixed=j and j["fixed_bytes"], error="" if j else said)
+        if not j:
+            return
+    fixed = results.seen["ready: the fixed cost"]["fixed"] + 24 * MIB # beside the context: libraries' code that larger models load
+
+    def one(path, factor, precision, batch):
+        case = "ready " + name_of(path, factor, precision, batch)
+        bound, why = lower_bound(memfit, str(path), batch, ["--precision", precision] if precision else [])
         if bound is None:
             return results.put(case, False, error=why)
-        limit = fixed + int(factor * bound)
-        args = [str(path), "--data", f"synthetic:{8 * batch}", "--batch-size", str(batch), "--epochs", "1000", "--steps", "200", *chosen]
-        needs = []
+        limit, needs = fixed + int(factor * bound), []
         while True:
-            rc, j, said, pid = train(memfit, *args, "--memory", str(limit), timeout=max(10, deadline + 22 - time.time()))
+            rc, j, said, _ = train(memfit, *command_of(path, precision, batch, 2), "--memory", str(limit), timeout=max(10, deadline + 22 - time.time()))
             need = said.split("needs ")[1].split(",")[0] if rc == 3 and "needs " in said else None
-            if not need or len(needs) == 2: # refused: what is said to be needed must suffice; what kernels take is known only then
+            if not need or len(needs) == 2: # what kernels take is known only then
                 break
             needs.append(need)
             limit = int(float(need.split()[0]) * (1 << 30 if "GiB" in need else MIB)) + 64 * 1024
         if rc < 0:
             return results.not_ended(case)
-        seen = nvml.peak(pid)
+        return results.put(case, rc == 0, rc=rc, limit=limit, needs=needs, bound_factor=round((limit - fixed) / max(bound, 1), 2), error="" if j else said)
+
+    in_parallel([lambda c=c: one(*c) for c in cases], 6, deadline)
+
+
+def limits(memfit, results, nvml, models, deadline):
+    """Two at once, and alone those that were looked at less often than every GAP_MS: for an answer NVML waits for whatever else the driver does."""
+    def one(path, factor, precision, batch, alone=False):
+        case, began = name_of(path, factor, precision, batch), time.time()
+        first = results.seen["ready " + case]
+        limit = first["limit"]
+        nvml.whole()
+        rc, j, said, pid = train(memfit, *command_of(path, precision, batch, 200), "--memory", str(limit), timeout=max(10, deadline + 22 - time.time()))
+        if rc < 0:
+            return results.not_ended("limits " + case)
+        seen, card = nvml.peak(pid), nvml.whole()
         if not j:
-            return results.put(case, False, rc=rc, limit_mib=limit // MIB, needs=needs, error=said)
+            return results.put("limits " + case, False, rc=rc, limit_mib=limit // MIB, error=said)
         planned, over = j["planned_peak_bytes"], 100 * (j["planned_peak_bytes"] - seen) / max(seen, 1)
         count, gap, span = nvml.sampled(pid)
-        results.put(case, rc == 0 and 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200 and not allocations(j)["allocations"], limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2),
-                    over_percent=round(over, 2), batch=batch, samples=count, mean_gap_ms=round(1000 * span / max(count, 1), 1), longest_gap_ms=round(1000 * gap), fixed_mib=round(j["fixed_bytes"] / MIB, 1),
-                    pieces=j["pieces"], recomputed=j["recomputed_ops"], step_ms=round(j["step_ms"], 3), needs=needs,
-                    bound_factor=round((limit - fixed) / max(bound, 1), 2), seconds=round(time.time() - began), **allocations(j))
+        mean = 1000 * span / max(count - 1, 1)
+        before = results.seen.get("limits " + case)
+        if before and before["good"] and before["mean_gap_ms"] <= mean:
+            return None
+        more = {}
+        if alone and card["rest"][0] is not None: # nobody else was on the card: its use is the process's, less what no process is shown for
+            more = {"card_mib": round((card["peak"] - card["rest"][0]) / MIB, 1), "card_looks": card["count"], "card_gap_ms": round(1000 * card["span"] / max(card["count"] - 1, 1), 2),
+                    "card_longest_ms": round(1000 * card["longest"]), "rest_mib": [round(r / MIB, 2) for r in card["rest"]]}
+        good = 0 < seen <= limit and seen <= planned and over <= 5 and j["steps"] == 200 and not allocations(j)["allocations"] and more.get("card_mib", 0) * MIB <= limit + MIB // 10
+        return results.put("limits " + case, good, limit_mib=limit // MIB, nvml_mib=round(seen / MIB, 1), planned_mib=round(planned / MIB, 2), over_percent=round(over, 2), batch=batch, samples=count,
+                           mean_gap_ms=round(mean, 1), longest_gap_ms=round(1000 * gap), fixed_mib=round(j["fixed_bytes"] / MIB, 1), pieces=j["pieces"], recomputed=j["recomputed_ops"], step_ms=round(j["step_ms"], 3),
+                           needs=first["needs"], bound_factor=first["bound_factor"], nvml_ms=card["cost_ms"], **more, seconds=round(time.time() - began, 1), **allocations(j))
 
-    cases = [c for c in limit_cases(models) if not results.has(name_of(*c))]
-    most = float(os.environ.get("GPU_CHECK_GAP", "inf")) # looked at less often than every so many ms: once more, after all others
-    cases += [c for c in limit_cases(models) if results.has(name_of(*c)) and results.seen[name_of(*c)]["mean_gap_ms"] > most]
-    if not cases:
-        return
-    rc, j, said, _ = train(memfit, str(next(m for m in models if m.stem in ("s1", "mlp"))), "--data", "synthetic:64", "--steps", "2")
-    if not j:
-        return results.put("limits: the fixed cost", False, error=said)
-    fixed = j["fixed_bytes"] + 24 * MIB # beside the context: libraries' code that larger models load
-    in_parallel([lambda c=c: one(*c, fixed) for c in cases], 6, deadline)
-    over = [r["over_percent"] for c, r in results.seen.items() if c.startswith("limits ") and "over_percent" in r]
-    if over:
-        print(f"limits: {len(over)} configurations, planned above NVML: mean {sum(over) / len(over):.2f} %, least {min(over):.2f} %, most {max(over):.2f} %", flush=True)
+    cases = [c for c in limit_cases(models) if not results.has("limits " + name_of(*c))]
+    if cases:
+        ready(memfit, results, nvml, models, deadline)
+    nvml.every(0.003)
+    found = [c for c in cases if results.has("ready " + name_of(*c))]
+    Turns.add_left(len(cases) - len(found))
+    in_parallel([lambda c=c: one(*c) for c in found], 2, deadline)
+    for c in limit_cases(models):
+        row = results.seen.get("limits " + name_of(*c), {})
+        if row.get("good") and row["mean_gap_ms"] > GAP_MS and time.time() < deadline - 2 * row["seconds"]:
+            one(*c, alone=True)
+    nvml.every(0.01)
+    rows = [r for c, r in results.seen.items() if c.startswith("limits ") and "over_percent" in r]
+    if rows:
+        over, gaps = [r["over_percent"] for r in rows], [r["mean_gap_ms"] for r in rows]
+        print(f"limits: {len(rows)} configurations, planned above NVML: mean {sum(over) / len(over):.2f} %, least {min(over):.2f} %, most {max(over):.2f} %; looked at every {min(gaps):.1f} to {max(gaps):.1f} ms, "
+              f"{sum(g <= GAP_MS for g in gaps)} of them each {GAP_MS:g} ms or less, longest {max(r['longest_gap_ms'] for r in rows)} ms", flush=True)
 
 
 def fixed(memfit, results, nvml, models, deadline):

@@ -93,12 +93,12 @@ def worst_difference(a, b):
 
 def curves(memfit, results, nvml, models, deadline):
     fixtures = pathlib.Path(os.environ.get("GPU_CHECK_FIXTURES", ROOT / "tests/fixtures"))
-    jobs = []
+    jobs, longer = [], []
     for case in json.load(open(fixtures / "fit/cases.json")):
         options = [str(fixtures / "fit" / o[5:]) if o.startswith("HELD:") else o for o in case["options"]]
         if "CLASSES" not in options and "--keep-best" not in options:
-            jobs.append((case["name"], [str(fixtures / "fit" / case["model"]), "--data", str(fixtures / "fit" / case["data"]), "--epochs", str(case["epochs"]), *options]))
-    for path in [p for folder in ("train", "keras", "cuda/small") for p in sorted((fixtures / folder).glob("*.keras"))]:
+            longer.append((case["name"], [str(fixtures / "fit" / case["model"]), "--data", str(fixtures / "fit" / case["data"]), "--epochs", str(case["epochs"]), *options]))
+    for path in [p for folder in ("cuda/small", "train", "keras") for p in sorted((fixtures / folder).glob("*.keras"))]:
         jobs.append((path.stem, [str(path), "--data", "synthetic:192", "--steps", "8", "--seed", "3"]))
         jobs.append((path.stem + " in pieces", [str(path), "--data", "synthetic:192", "--steps", "8", "--gradient-accumulation", "4"]))
 
@@ -106,11 +106,13 @@ def curves(memfit, results, nvml, models, deadline):
         a, why = on_cpu(memfit, *args)
         if not a: # what the cpu does not train is no case
             return print(f"curves {name}: no case: {why.splitlines()[0][:120] if why else ''}", flush=True)
-        rc, b, said, _ = train(memfit, *args)
+        rc, b, said, _ = train(memfit, *args, timeout=max(10, deadline + 22 - time.time()))
+        if rc == -1:
+            return results.not_ended(f"curves {name}")
         worst = worst_difference(a, b) if b else None
-        results.put(f"curves {name}", b and worst <= 2e-3 and not allocations(b)["allocations"], worst=worst and float(f"{worst:.1e}"), error="" if b else said, **(allocations(b) if b else {}))
+        return results.put(f"curves {name}", b and worst <= 2e-3 and not allocations(b)["allocations"], worst=worst and float(f"{worst:.1e}"), error="" if b else said, **(allocations(b) if b else {}))
 
-    in_parallel([lambda n=n, a=a: one(n, a) for n, a in jobs if not results.has(f"curves {n}")], 8, deadline)
+    in_parallel([lambda n=n, a=a: one(n, a) for n, a in jobs + longer if not results.has(f"curves {n}")], 8, deadline)
 
 
 def split(memfit, results, nvml, models, deadline):

@@ -1,6 +1,7 @@
 """What the parts of gpu_train.py share: NVML's figures, results kept as JSON lines, trainings run on the card."""
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -34,10 +35,13 @@ class Card:
             return {}
         return {rows[i].pid: rows[i].used for i in range(many.value)}
 
-    def total(self):
-        """Bytes of the card, the driver's own part included."""
+    def memory(self):
+        """Bytes of the card, the driver's own part included; free; used by all. Quicker than rows()."""
         memory = (ctypes.c_ulonglong * 3)()
-        return 0 if self.lib.nvmlDeviceGetMemoryInfo(self.card, memory) else memory[0]
+        return (0, 0, 0) if self.lib.nvmlDeviceGetMemoryInfo(self.card, memory) else tuple(memory)
+
+    def total(self):
+        return self.memory()[0]
 
     def versions(self):
         text = ctypes.create_string_buffer(96)
@@ -47,27 +51,76 @@ class Card:
         return f"{text.value.decode()}, driver {driver}"
 
 
+class Whole:
+    """What the whole card showed since somebody asked for it, read far more often than the list of processes: with one process on the card, its use less what
+    no process is shown for (the driver's own part) is that process's."""
+
+    def __init__(self):
+        self.peak, self.count, self.longest, self.first, self.last = 0, 0, 0.0, None, None
+        self.rest_least, self.rest_most = None, None
+        self.cost = {"rows": [0, 0.0, 0.0], "card": [0, 0.0, 0.0]} # calls, seconds in all, the longest
+
+    def timed(self, what, call):
+        began = time.monotonic()
+        out = call()
+        took, row = time.monotonic() - began, self.cost[what]
+        row[0], row[1], row[2] = row[0] + 1, row[1] + took, max(row[2], took)
+        return out
+
+    def look(self, card):
+        now, used = time.monotonic(), self.timed("card", card.memory)[2]
+        self.peak, self.count = max(self.peak, used), self.count + 1
+        self.longest = max(self.longest, now - self.last) if self.last else 0.0
+        self.first, self.last = self.first or now, now
+        return used
+
+    def rest(self, before, rows, after):
+        """The list of processes between two equal looks at the card: what no process is shown for."""
+        if rows and before == after:
+            rest = after - sum(rows.values())
+            self.rest_least = rest if self.rest_least is None else min(self.rest_least, rest)
+            self.rest_most = rest if self.rest_most is None else max(self.rest_most, rest)
+
+    def said(self):
+        ms = {what: [calls, round(1e3 * total / max(calls, 1), 2), round(1e3 * longest, 1)] for what, (calls, total, longest) in self.cost.items()}
+        return {"peak": self.peak, "count": self.count, "longest": self.longest, "span": self.last - self.first if self.last else 0.0, "rest": [self.rest_least, self.rest_most], "cost_ms": ms}
+
+
 def sample():
-    """The sampler's own process: looks every 10 ms, by the clock; for each line on its standard input, a pid, it prints what it saw of it."""
-    card, seen, due = Card(), {}, time.monotonic()
+    """The sampler's own process: looks at every process each 10 ms, by the clock. On its standard input: a pid, and it prints what it saw of it; `every SECONDS`: how often
+    from now on, and below 10 ms it looks at the whole card each millisecond between; `card`: prints what the whole card showed since it was asked last."""
+    card, seen, due, every, whole = Card(), {}, time.monotonic(), 0.01, Whole()
     try: # before all that is checked: a busy machine must not keep it from looking
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except OSError:
         pass
     while True:
-        asked, _, _ = select.select([sys.stdin], [], [], max(0, due - time.monotonic()))
+        quick = every < 0.01
+        wait = max(0, due - time.monotonic())
+        asked, _, _ = select.select([sys.stdin], [], [], min(wait, 0.001) if quick else wait)
         if asked:
             line = sys.stdin.readline()
             if not line:
                 return
-            print(json.dumps(seen.get(int(line), [0, 0, 0, 0, 0])), flush=True)
+            if line.startswith("every"):
+                every, whole = float(line.split()[1]), Whole()
+                print("0", flush=True) # every line has its answer: what came behind it would wait in a buffer that select does not see
+            elif line.startswith("card"):
+                print(json.dumps(whole.said()), flush=True)
+                whole = Whole()
+            else:
+                print(json.dumps(seen.get(int(line), [0, 0, 0, 0, 0])), flush=True)
+        before = whole.look(card) if quick else 0
         if time.monotonic() < due:
             continue
         began = time.monotonic()
-        for pid, used in card.rows().items():
+        rows = whole.timed("rows", card.rows)
+        for pid, used in rows.items():
             row = seen.setdefault(pid, [0, 0, 0, began, began])
             row[0], row[1], row[2], row[4] = max(row[0], used), row[1] + 1, max(row[2], began - row[4]), began
-        due = max(due + 0.01, time.monotonic() + 0.0005)
+        if quick:
+            whole.rest(before, rows, whole.look(card))
+        due = max(due + every, time.monotonic() + 0.0005)
 
 
 class Nvml(Card):
@@ -82,9 +135,9 @@ class Nvml(Card):
     def start(self):
         self.child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--sample"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def ask(self, pid):
+    def ask(self, what):
         with self.lock:
-            self.child.stdin.write(f"{pid}\n")
+            self.child.stdin.write(f"{what}\n")
             self.child.stdin.flush()
             return json.loads(self.child.stdout.readline())
 
@@ -96,6 +149,14 @@ class Nvml(Card):
         """How often a process was looked at, the longest time between two looks, and the time from the first to the last."""
         _, count, gap, first, last = self.ask(pid)
         return count, gap, last - first
+
+    def every(self, seconds):
+        """How often it looks from now on."""
+        self.ask(f"every {seconds}")
+
+    def whole(self):
+        """What the whole card showed since this was asked last (Whole.said); nothing where it looks each 10 ms or less often."""
+        return self.ask("card")
 
     def end(self):
         self.child.stdin.close()
@@ -166,19 +227,27 @@ class Results:
     def __init__(self, path, memfit, versions):
         self.versions, self.path, self.seen, self.failed, self.memfit, self.hashes = versions, path, {}, 0, memfit, {}
         if os.path.exists(path):
-            text = pathlib.Path(path).read_text()
-            if text and not text.endswith("\n"): # ended while it wrote
-                text = text[:text.rfind("\n") + 1]
-                pathlib.Path(path).write_text(text)
+            with open(path, "r+") as f:
+                fcntl.flock(f, fcntl.LOCK_EX) # another part may write its own
+                text = f.read()
+                if text and not text.endswith("\n"): # ended while it wrote
+                    text = text[:text.rfind("\n") + 1]
+                    f.truncate(len(text.encode()))
             for line in text.splitlines():
                 row = json.loads(line)
                 if row["versions"] == versions and row["code"] == self.code(row["case"]):
                     self.seen[row["case"]] = row
         self.lock = threading.Lock()
 
+    def write(self, row):
+        self.seen[row["case"]] = row
+        with open(self.path, "a") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            f.write(json.dumps(row) + "\n")
+
     def code(self, case):
-        """Kinds and methods are about the backend alone: a change elsewhere does not make them run again. All else is about the whole program."""
-        name = {"kinds": "backend", "methods": "backend"}.get(case.split()[0], "memfit")
+        """Kinds, methods and groups are about the backend alone: a change elsewhere does not make them run again. All else is about the whole program."""
+        name = "backend" if case.removeprefix("part ").split()[0] in ("kinds", "methods", "groups") else "memfit"
         if name not in self.hashes:
             self.hashes[name] = backend_code(self.memfit) if name == "backend" else hashlib.sha256(pathlib.Path(self.memfit).read_bytes()).hexdigest()[:16]
         return self.hashes[name]
@@ -187,11 +256,9 @@ class Results:
         more.setdefault("seconds", Turns.since())
         row = {"case": case, "versions": self.versions, "code": self.code(case), "good": bool(good), "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), **more}
         with self.lock:
-            self.seen[case] = row
             self.failed += not good
-            with open(self.path, "a") as f:
-                f.write(json.dumps(row) + "\n")
-            shown = " ".join(f"{k}={v}" for k, v in more.items() if k != "table")
+            self.write(row)
+            shown = " ".join(f"{k}={v}" for k, v in more.items() if k not in ("table", "lines"))
             print(f"{case:52} {'ok' if good else 'FAILED'} {shown}"[:400], flush=True)
 
     def has(self, case):
@@ -206,9 +273,7 @@ class Results:
         """How many of a part's cases are left for the next time, and why it could not run at all."""
         row = {"case": f"part {part}", "versions": self.versions, "code": self.code(part), "good": True, "left": left, "why": why}
         with self.lock:
-            self.seen[row["case"]] = row
-            with open(self.path, "a") as f:
-                f.write(json.dumps(row) + "\n")
+            self.write(row)
 
     def print_table(self, wanted=()):
         """One line a part: what is known of this code on this card, whenever it was run. Returns the exit status: 1 something failed, 3 something is left to run."""

@@ -7,7 +7,8 @@ Parts:
     curves   the trainings that Keras's own curves are kept of, and others: losses, metrics and validation as on the cpu device
     seeds    the programs S1 to S12 on the card; S2, S6 and S11 also as the C examples, where they lie beside memfit
     slices   M4 and S3 as the C example: 80 % of the card and a slice beside it (nobody else may use the card)
-    limits   200 steps of each model at two limits; NVML's figure for the process, every 10 ms, is never above --memory
+    ready    what limits runs, two steps each: its kernels are kept then, its limits known. May run beside others, limits should not
+    limits   200 steps of each model at a limit; NVML's figure for the process, every 10 ms at least, is never above --memory
     fixed    ten starts: the fixed cost is the same within 4 MiB; a limit below it is refused, and the refusal names it
     steady   no host memory in steps by memfit; the driver's own requests, counted apart, are no more in five times the steps
     kills    50 times ended by SIGKILL and resumed, in five trainings; the file at the end is that of an undisturbed one, byte for byte
@@ -18,12 +19,13 @@ Parts:
     full     a card that is full, and one that another process fills while training goes on (nobody else may use the card)
     sanitizer  one step of the small form of every family under memcheck and racecheck
     waits    how often the host waits for the card in an epoch (counted by a preloaded library)
-    methods  own kernels beside the library's, timed (bench_methods)
+    methods  own kernels beside the library's, timed where a plan takes them (bench_methods)
+    groups   operations as one kernel beside one behind the other, timed where a plan makes one of them (bench_groups)
     split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the code that it is about
-(kinds and methods: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side
+(kinds, methods and groups: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side
 (PART,PART one after the other), N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a
-part of all that RESULTS has; --show runs nothing and has a line for each part that is named. The exit status is 1 when a case failed, 3 when cases are left for which the time did not suffice.
+part of all that RESULTS has; --models, or GPU_CHECK_MODELS with colons between, names folders of models in place of those of tests/fixtures; --show runs nothing and has a line for each part that is named. The exit status is 1 when a case failed, 3 when cases are left for which the time did not suffice.
 """
 import glob
 import json
@@ -39,9 +41,9 @@ import threading
 import time
 
 from gpu_faults import full, kills, lost, odd, versions
-from gpu_limits import fixed, layers, limits, steady
+from gpu_limits import fixed, layers, limits, ready, steady
 from gpu_numbers import curves, kinds, rounding, split
-from gpu_results import NOT_BUILT, Card, Nvml, Results, Turns, found_library, in_parallel, libraries, program, train
+from gpu_results import NOT_BUILT, Card, Nvml, Results, Turns, found_library, in_parallel, libraries, program, too_late, train
 from gpu_seeds import seeds, slices
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -94,24 +96,45 @@ def sanitizer(memfit, results, nvml, models, deadline):
     in_parallel([control] * (not results.has("sanitizer control: a race is found")) + [lambda j=j: one(*j) for j in jobs if not results.has(j[0])], 6, deadline)
 
 
+def timed(memfit, results, deadline, part, name, first=()):
+    """A program that times own kernels against what they replace, on shapes drawn by a seed where a plan takes them: family by family, each kept as soon as it is done. Good: faster on 15 of 20."""
+    bench, shapes = program(memfit, name), "20"
+    if not bench:
+        return NOT_BUILT
+    families = subprocess.run([bench, "list"], capture_output=True, text=True).stdout.splitlines()
+    missing = sorted((f for f in families if not results.has(f"{part} {f}")), key=lambda f: not f.startswith(first or ("\0",)))
+    if not missing or too_late(deadline):
+        return None
+    began, lines, verdicts = time.time(), [], []
+    with subprocess.Popen([bench, shapes, os.environ.get("GPU_CHECK_SEED", "20261118"), *missing], stdout=subprocess.PIPE, text=True) as p:
+        timer = threading.Timer(max(1, deadline - time.time()), p.kill)
+        timer.start()
+        for line in p.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip()[:160])
+            if ": chosen and faster on " in line:
+                verdicts.append(line.strip())
+            elif line.endswith(": done\n"):
+                family = line[:-len(": done\n")]
+                counts = [v.split(" faster on ")[1].split(" of ") for v in verdicts]
+                good = verdicts and all(int(of) == int(shapes) and int(won) >= 15 for won, of in counts)
+                results.put(f"{part} {family}", good, seconds=round(time.time() - began, 1), said="; ".join(v[len(family):].strip(" :") for v in verdicts), lines=lines)
+                began, lines, verdicts = time.time(), [], []
+                missing.remove(family)
+        timer.cancel()
+    if missing:
+        Turns.add_left(len(missing))
+    return None
+
+
 def methods(memfit, results, nvml, models, deadline):
-    """Own kernels that a menu offers beside the library's: the planner's choice is the fastest on 15 of 20 shapes."""
-    bench = program(memfit, "bench_methods")
-    if not bench or results.has("methods"):
-        return None if bench else NOT_BUILT
-    with tempfile.TemporaryFile("w+") as out:
-        try:
-            rc = subprocess.run([bench, "20", os.environ.get("GPU_CHECK_SEED", "7")], stdout=out, timeout=max(20, deadline - time.time())).returncode
-        except subprocess.TimeoutExpired:
-            rc = -1
-        out.seek(0)
-        lines = out.read().splitlines()
-    print("\n".join(lines), flush=True)
-    said = [line for line in lines if "the choice is the fastest on" in line]
-    if rc == -1:
-        results.not_ended("methods")
-    else:
-        results.put("methods", rc == 0 and said and all(int(s.split(" fastest on ")[1].split(" of")[0]) >= 15 for s in said), said="; ".join(said))
+    """Own kernels that a menu offers beside the library's."""
+    return timed(memfit, results, deadline, "methods", "bench_methods")
+
+
+def groups(memfit, results, nvml, models, deadline):
+    """Operations run as one kernel, against one behind the other."""
+    return timed(memfit, results, deadline, "groups", "bench_groups", first=("dense end", "pool+activation", "attention"))
 
 
 def waits(memfit, results, nvml, models, deadline):
@@ -139,7 +162,7 @@ def waits(memfit, results, nvml, models, deadline):
     in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)
 
 
-PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, waits, steady)}
+PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, ready, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, groups, waits, steady)}
 
 
 def run_part(part, jobs, memfit, results, nvml, models, deadline):
@@ -148,6 +171,7 @@ def run_part(part, jobs, memfit, results, nvml, models, deadline):
     Turns.since()
     if jobs:
         Turns.of_part[part] = jobs
+    results.put_part(part, "some", "") # should nobody come to say how many
     try:
         why = PARTS[part](memfit, results, nvml, models, deadline)
     except (ImportError, OSError, subprocess.SubprocessError, ValueError, KeyError, StopIteration) as e:
@@ -175,8 +199,8 @@ def main():
         a = args.pop(0)
         if a == "--table":
             table = True
-        elif a in ("--has", "--keep", "--show"): # of gpu-check
-            many = {"--has": 1, "--keep": 3, "--show": 100}[a]
+        elif a in ("--has", "--keep", "--show", "--versions"): # of gpu-check
+            many = {"--has": 1, "--keep": 3, "--show": 100, "--versions": 0}[a]
             asked, args = (a, *args[:many]), args[many:]
         elif a == "--seconds":
             seconds = float(args.pop(0))
@@ -189,15 +213,20 @@ def main():
     if len(plain) < (2 if table or asked else 3) or any(p.split(":")[0] not in PARTS for lane in plain[2:] for p in lane.split(",")):
         sys.exit(__doc__)
     memfit, path = os.path.abspath(plain[0]), plain[1]
+    known = os.environ.get("GPU_CHECK_VERSIONS") # asked once for many
+    if asked == ("--versions",):
+        return print(Card().versions() + libraries(memfit))
     if asked:
-        results = Results(path, memfit, Card().versions() + libraries(memfit))
+        results = Results(path, memfit, known or Card().versions() + libraries(memfit))
         sys.exit({"--show": lambda *p: results.print_table(p), "--has": lambda c: not results.has(c), "--keep": lambda *c: keep(results, *c)}[asked[0]](*asked[1:]))
     lanes = [[(p.split(":")[0], int(p.split(":")[1]) if ":" in p else 0) for p in lane.split(",")] for lane in plain[2:]]
+    folders = folders or [pathlib.Path(f) for f in os.environ.get("GPU_CHECK_MODELS", "").split(":") if f]
     models = sorted((m for f in folders or [ROOT / "tests/fixtures/cuda" / d for d in ("drawn", "chosen", "../train", "models")] for m in f.glob("*.keras")), key=layers)
     nvml = Nvml()
-    results = Results(path, memfit, nvml.versions() + libraries(memfit))
+    results = Results(path, memfit, known or nvml.versions() + libraries(memfit))
     rest = (memfit, results, nvml, models, time.time() + seconds)
     if together:
+        nvml.every(0.02) # plateaus are seen all the same, and the driver has time for those it is asked for
         Turns.all_of_them = threading.Semaphore(together)
         threads = [threading.Thread(target=lambda parts=parts: [run_part(*p, *rest) for p in parts]) for parts in lanes]
         for t in threads:

@@ -1,7 +1,9 @@
 /*
- * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random.
- * Prints a line a group and, for each family and direction, on how many shapes the group is the faster.
+ * bench_groups.c: groups of the CUDA backend against their members run one behind the other, on shapes drawn at random
+ * among those of which a plan makes a group. Prints a line a group and, for each family and direction, on how many
+ * shapes the group is the faster.
  *
+ *     bench_groups list                                     names of the families
  *     bench_groups [SHAPES] [SEED] [FAMILY...]
  *     bench_groups compile ARCH SHAPES SEED [FAMILY...]     needs no card: compiles their kernels into MEMFIT_CACHE
  *
@@ -12,13 +14,12 @@
 #include "bench_draw.h"
 #include "engines.h"
 
-#include "device/device.h"
 #include "graph/build.h"
 #include "test.h"
 
 #include <math.h>
 
-enum { RUNS = 8, MOST_MEMBERS = 32 };
+enum { MOST_MEMBERS = 32 };
 
 static const uint64_t ROOM = UINT64_C(6) << 30;
 static mf_backend *cuda;
@@ -98,10 +99,11 @@ static uint32_t chain(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *c
     return mf_g_unary(b, MF_UNARY_AFFINE, 0.5, 0.25, mf_g_binary(b, MF_MUL, y, wanted[0]));
 }
 
-/* A dense layer's activation; backwards the bias's gradient is a sum of its slopes. */
+/* A dense layer's activation; backwards the bias's gradient is a sum of its slopes, one kernel with them where there is
+ * much to read: half of the shapes are that large. */
 static uint32_t dense_end(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
 {
-    int64_t dims[] = {4 + below(61), 64 << below(5), 64 * (1 + below(48))};
+    int64_t dims[] = {4 + below(61), 64 << (below(5) + 3 * below(2)), 64 * (1 + below(48))};
     printf("%3lldx%4lldx%4lld", (long long)dims[0], (long long)dims[1], (long long)dims[2]);
     wanted[0] = shaped(b, "x", dtype, 3, dims);
     wanted[1] = shaped(b, "bias", dtype, 1, &dims[2]);
@@ -129,11 +131,11 @@ static uint32_t around_norm(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint3
 /* Maximum pooling with the activation that stood before it. */
 static uint32_t pooled(mf_build *b, mf_dtype dtype, uint32_t *wanted, uint32_t *count)
 {
-    int64_t dims[4] = {0}, kernel = 2 + below(2);
-    mf_window p = {.dims = 2, .kernel = {kernel, kernel}, .stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    int64_t dims[4] = {0}, kernel = 2 + below(2), stride = 2 + below(2);
+    mf_window p = {.dims = 2, .kernel = {kernel, kernel}, .stride = {stride, stride}, .dilation = {1, 1}, .groups = 1};
     wanted[0] = images(b, "x", dtype, dims);
     *count = 1;
-    printf(" %lldx%lld", (long long)kernel, (long long)kernel);
+    printf(" %lldx%lld/%lld", (long long)kernel, (long long)kernel, (long long)stride);
     return mf_g_pool_max(b, mf_g_unary(b, MF_UNARY_RELU, 0, 0, wanted[0]), &p);
 }
 
@@ -213,7 +215,8 @@ static bool add_kernel(line *l, const mf_graph *g, uint32_t op, mf_method_rules 
     const mf_op *o = &g->ops[op];
     mf_cost cost = {0};
     uint32_t n = l->count, operands = o->in_count + o->out_count;
-    if (n == MOST_MEMBERS || operands > 32 || cuda->table->query(cuda, g, op, &cost, &err) || !cost.supported)
+    if (n == MOST_MEMBERS || operands > 32 || l->end > ROOM || cuda->table->query(cuda, g, op, &cost, &err) ||
+        !cost.supported)
         return false;
     if (compiles) { /* what the card will take is not known: all of them */
         for (uint32_t i = 0; i < cost.method_count; i++)
@@ -234,8 +237,9 @@ static bool add_kernel(line *l, const mf_graph *g, uint32_t op, mf_method_rules 
     return true;
 }
 
-static memfit_status run_line(line *l, mf_stream stream, memfit_error *err)
+static memfit_status run_line(void *what, mf_stream stream, memfit_error *err)
 {
+    line *l = what;
     memfit_status status = MEMFIT_OK;
     const mf_run_scalars *scalars = (const mf_run_scalars *)(const void *)memory.base;
     for (uint32_t i = 0; i < l->count && status == MEMFIT_OK; i++)
@@ -243,37 +247,16 @@ static memfit_status run_line(line *l, mf_stream stream, memfit_error *err)
     return status;
 }
 
-/* Microseconds of one run, the least of several launches of RUNS; negative: it failed. */
+/* Microseconds of one run; negative: it failed. */
 static double time_line(line *l)
 {
     memfit_error err = {0};
-    mf_device *d = memory.device;
-    mf_stream stream = 0;
-    mf_recording record = 0;
-    double best = -1;
-    memfit_status status = d->table->stream_create(d, &stream, &err);
-    status = status ? status : run_line(l, stream, &err); /* what is made at the first run is made */
-    status = status ? status : d->table->stream_sync(d, stream, &err);
-    status = status ? status : d->table->record_begin(d, stream, &err);
-    for (int i = 0; i < RUNS && status == MEMFIT_OK; i++)
-        status = run_line(l, stream, &err);
-    status = status ? status : d->table->record_end(d, stream, &record, &err);
-    for (int round = 0; round < 4 && status == MEMFIT_OK; round++) {
-        double start = seconds();
-        status = d->table->record_launch(d, record, stream, &err);
-        status = status ? status : d->table->stream_sync(d, stream, &err);
-        double us = (seconds() - start) * 1e6 / RUNS;
-        best = status ? -1 : best < 0 || us < best ? us : best;
-    }
-    if (status)
+    double us = bench_time(memory.device, run_line, l, 0, &err);
+    if (us < 0)
         printf("  (%s)", err.message);
-    if (record)
-        d->table->record_destroy(d, record);
-    if (stream)
-        d->table->stream_destroy(d, stream, &err);
     for (uint32_t i = 0; i < l->count; i++)
         cuda->table->release(cuda, l->kernels[i]);
-    return best;
+    return us;
 }
 
 /* All operations of a graph; microseconds, negative: they did not run. */
@@ -332,7 +315,7 @@ static bool is_backward(const mf_group *group)
 static void bench(const family *f, int shapes)
 {
     int won[2] = {0}, shown[2] = {0};
-    for (int tries = 0; (shown[0] < shapes || shown[1] < shapes) && tries < 2 * shapes; tries++) {
+    for (int tries = 0; (shown[0] < shapes || shown[1] < shapes) && tries < 5 * shapes; tries++) {
         memfit_error err = {0};
         printf("%-22s ", f->name);
         uint64_t state = random_state;
@@ -361,11 +344,13 @@ static void bench(const family *f, int shapes)
     }
     for (int side = 0; side < 2; side++)
         if (shown[side] && !compiles && !(f->whole && side == 0))
-            printf("%s, %s: the group is the faster on %d of %d shapes\n", f->name,
+            printf("%s %s: chosen and faster on %d of %d\n", f->name,
                    f->whole ? "both ways"
                    : side   ? "gradient"
                             : "forward",
                    won[side], shown[side]);
+    printf("%s: done\n", f->name);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -373,6 +358,11 @@ int main(int argc, char **argv)
     memfit_error err = {0};
     memfit_device *device = NULL;
     cuda_engine *engine = NULL;
+    if (argc > 1 && strcmp(argv[1], "list") == 0) {
+        for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+            puts(families[i].name);
+        return 0;
+    }
     compiles = argc > 2 && strcmp(argv[1], "compile") == 0;
     int arch = compiles ? atoi(argv[2]) : 0;
     argc -= compiles ? 2 : 0;
@@ -393,14 +383,13 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", err.message);
         return 77;
     }
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        bool asked = argc <= 3;
-        for (int k = 3; k < argc; k++)
-            asked = asked || strcmp(argv[k], families[i].name) == 0;
-        random_state = seed + 1000 * i;
-        if (asked)
-            bench(&families[i], shapes);
-    }
+    int named = argc > 3 ? argc - 3 : 1; /* in their order */
+    for (int k = 0; k < named; k++)
+        for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+            if (argc <= 3 || strcmp(argv[3 + k], families[i].name) == 0) {
+                random_state = seed + 1000 * i;
+                bench(&families[i], shapes);
+            }
     cuda->table->destroy(cuda);
     return 0;
 }

@@ -29,6 +29,18 @@ count, gap, span = nvml.sampled(4242)
 assert nvml.peak(4242) == 300 * MIB, nvml.peak(4242)
 assert nvml.peak(77) == 5 * MIB and nvml.peak(1) == 0
 assert count >= 9 and 0 < gap <= span, (count, gap, span)
+# As often as it can, with the whole card between: its use less what no process is shown for is the process's, and what it cost is known.
+nvml.every(0.003)
+for text in ("0:4343:100", "0:4343:400", "0:4343:300"):
+    open("$dir/new", "w").write(text)
+    __import__("os").replace("$dir/new", "$dir/held")
+    before, due = nvml.sampled(4343)[0], time.time() + 20
+    while time.time() < due and nvml.sampled(4343)[0] < before + 5:
+        time.sleep(0.02)
+card = nvml.whole()
+assert card["peak"] - card["rest"][0] == 400 * MIB and card["rest"][0] == card["rest"][1], card
+assert card["count"] > card["cost_ms"]["rows"][0] >= 15 and 0 < card["longest"] <= card["span"], card
+assert nvml.whole()["count"] < card["count"] and nvml.peak(4343) == 400 * MIB
 nvml.end()
 assert nvml.child.returncode == 0
 END_PY
@@ -64,6 +76,12 @@ echo second >"$dir/bin/backend.code"
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 4" ] || fail "the backend changed: kinds are to be run again, curves are not: $(ran kinds) $(ran trained)"
 
+echo third >"$dir/bin/backend.code" # no time: the next one knows how many are left
+check --seconds -1 kinds
+python3 tools/gpu_train.py "$dir/bin/memfit" "$dir/results" --show kinds >"$dir/out" 2>&1
+[ $? = 3 ] && grep -q '^| kinds | 0 | 0 | 0 | 4 |' "$dir/out" || fail "4 parts of kinds are left: $(cat "$dir/out")"
+echo second >"$dir/bin/backend.code"
+
 sed -i 's/^# 1/# 2/' "$dir/bin/memfit"
 check kinds,curves
 [ "$(ran kinds) $(ran trained)" = "8 8" ] || fail "the program changed: curves are to be run again, kinds are not: $(ran kinds) $(ran trained)"
@@ -81,6 +99,32 @@ check fixed:2 && fail "fixed is good without NVML, the second time"
 [ "$(ran trained)" = 32 ] || fail "what failed was not tried again: $(ran trained)"
 
 check nonsense && fail "a part that is not there"
+
+# Own kernels timed, family by family: what was done stays where the program ends early, 14 of 20 are too few.
+cat >"$dir/bin/bench_methods" <<END_SH
+#!/bin/sh
+[ "\$1" = list ] && { echo "thin one"; echo "deep two"; exit 0; }
+shift 2
+echo "\$@" >>"$dir/benched"
+for f; do
+    [ "\$f" = "deep two" ] && [ ! -e "$dir/second" ] && exit 1
+    echo "\$f forward: chosen and faster on 20 of 20"
+    echo "\$f gradient: chosen and faster on \${WON:-15} of 20"
+    echo "\$f: done"
+done
+END_SH
+chmod +x "$dir/bin/bench_methods"
+check methods
+[ $? = 3 ] || fail "a family is left and nothing says so: $(cat "$dir/out")"
+grep -q '^methods thin one *ok .*forward: chosen and faster on 20 of 20; gradient: chosen and faster on 15 of 20' "$dir/out" || fail "the first family: $(cat "$dir/out")"
+touch "$dir/second"
+WON=14 check methods && fail "14 of 20 are good: $(cat "$dir/out")"
+check methods --table || fail "the second family: $(cat "$dir/out")"
+grep -q '^| methods | 2 | 2 | 0 | 0 |' "$dir/out" || fail "methods in the table: $(cat "$dir/out")"
+[ "$(cat "$dir/benched")" = "thin one deep two
+deep two
+deep two" ] || fail "families that were good are timed again: $(cat "$dir/benched")"
+rm "$dir/bin/bench_methods"
 
 # What a card runs is compiled without one: kinds, models, the small ones in two precisions.
 before=$(ran kinds)
@@ -105,6 +149,14 @@ whole kinds slices waits || fail "kinds and slices are good, waits has no progra
 [ "$(grep -c '^| part ' "$dir/out")" = 1 ] || fail "not one table: $(cat "$dir/out")"
 grep -q '^| kinds | 4 | 4 | 0 | 0 |' "$dir/out" || fail "kinds in the table: $(cat "$dir/out")"
 grep -q '^| waits | 0 | 0 | 0 | not run: ' "$dir/out" || fail "waits in the table: $(cat "$dir/out")"
+mv "$dir/whole" "$dir/apart"
+GPU_CHECK_TOGETHER=3 whole kinds slices waits || fail "side by side: $? $(cat "$dir/out")"
+grep -q '^| kinds | 4 | 4 | 0 | 0 |' "$dir/out" && grep -q '^| slices | 1 | 1 | 0 | 0 |' "$dir/out" || fail "side by side, the table: $(cat "$dir/out")"
+GPU_CHECK_VERSIONS=$(sed -n 's/.*"versions": "\([^"]*\)".*/\1/p' "$dir/whole" | head -1) GPU_CHECK_RESULTS="$dir/whole" tools/gpu-check "$dir/bin" show >"$dir/out" 2>&1
+[ $? = 3 ] || fail "parts were never run, and the table does not say so: $(cat "$dir/out")"
+grep -q '^| kinds | 4 | 4 | 0 | 0 |' "$dir/out" && grep -q '^| curves | 0 | 0 | 0 | all |' "$dir/out" || fail "the table without a card: $(cat "$dir/out")"
+GPU_CHECK_ALL_SECONDS=1 whole side
+[ $? = 3 ] || fail "there was no time and nothing is left: $(cat "$dir/out")"
 before=$(ran kinds)
 whole kinds slices || fail "the second time: $(cat "$dir/out")"
 [ "$(ran kinds)" = "$before" ] || fail "gpu-check runs again what was good"
