@@ -118,6 +118,27 @@ static void first_state(mf_trainer *t)
     }
 }
 
+/* Operations of a step whose method adds in no fixed order. */
+static uint32_t nondeterministic_ops(const mf_trainer *t)
+{
+    uint32_t count = 0;
+    const mf_phase *phase = &t->plan->phases[0];
+    for (uint32_t i = 0; i < phase->step_count; i++)
+        count += phase->steps[i].method && !phase->steps[i].method->deterministic;
+    return count;
+}
+
+static void say_order(mf_trainer *t)
+{
+    uint32_t count = nondeterministic_ops(t);
+    if (count)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%u operation%s in no fixed order: the same run again%s gives other bits (reordered)", count,
+                     count == 1 ? " adds" : "s add", t->options->resume ? ", or without a stop," : "");
+    else if (!t->footprint->host)
+        mf_log_write(&t->log, MF_LOG_NOTE, "--allow-nondeterministic changes nothing: every method has a fixed order");
+}
+
 static void say_once(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
@@ -159,6 +180,8 @@ static void say_once(mf_trainer *t)
     if (t->plan->recomputed_ops)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
                      t->plan->recomputed_ops);
+    if (t->options->allow_nondeterministic)
+        say_order(t);
     char text[24];
     if (t->plan->offloaded_bytes)
         mf_log_write(&t->log, MF_LOG_NOTE, "%s of the optimizer's state are in host memory (same result)",
@@ -439,6 +462,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
                                  .recomputed_ops = t->plan->recomputed_ops,
                                  .reference_ops = mf_executor_reference_ops(t->executor),
                                  .numerics = mf_numerics_name(t->plan->numerics),
+                                 .nondeterministic_ops = nondeterministic_ops(t),
                                  .planned_step_ms = t->plan->time_us * 1e-3,
                                  .first_step_seconds = r->first_step_seconds,
                                  .replans = r->replans,

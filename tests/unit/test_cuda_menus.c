@@ -84,6 +84,44 @@ static void menus_have_the_first_and_the_smallest(void **state)
     assert_true(count[1][0] >= 1 && count[1][1] >= 2 && count[0][0] >= 2 && count[0][1] >= 1);
 }
 
+/* Engines that add in no fixed order come only when they are asked for, behind the menu, which stays as it was. Taken are
+ * those that stand before every other in the library's list, or are timed best. */
+static void loose_menus_stand_behind(void **state)
+{
+    (void)state;
+    const mf_method_rules fixed = {.allow_changed = true}, loose = {true, true};
+    mf_cudnn_convolution conv = {
+        .direction = MF_CUDNN_WEIGHTS, .type = MF_CUDNN_F32, .in_channels = 64, .out_channels = 256};
+    mf_cudnn_way list[] = {{.engine = 5, .deterministic = true},
+                           {.engine = 6, .deterministic = false},
+                           {.engine = 7, .deterministic = false, .compiled = true},
+                           {.engine = 8, .deterministic = false, .tf32 = true},
+                           {.engine = 9, .deterministic = true, .tf32 = true},
+                           {.engine = 0, .deterministic = false},
+                           {.engine = 11, .deterministic = false, .workspace_bytes = UINT64_C(36) << 30}};
+    for (unsigned first = 0; first < 2; first++) {
+        list[0].deterministic = !first;
+        list[1].deterministic = first;
+        for (unsigned wide = 0; wide < 2; wide++) {
+            conv.wide = wide;
+            mf_cost plain = menu_of(&conv, list, 7), cost = plain;
+            assert_int_equal(plain.method_count, 2);
+            cuda_convolution_loose_menu(&conv, list, 7, 0, 1e12, 1e9, false, &cost);
+            assert_int_equal(cost.method_count, 5);
+            assert_memory_equal(cost.methods, plain.methods, 2 * sizeof(mf_method));
+            for (uint32_t i = 2; i < 5; i++)
+                assert_false(cost.methods[i].deterministic);
+            assert_int_equal(mf_cost_choose(&cost, fixed, UINT64_MAX), mf_cost_choose(&plain, fixed, UINT64_MAX));
+            assert_int_equal(mf_cost_choose(&cost, (mf_method_rules){true, false}, UINT64_MAX), first ? 2 : 0);
+            uint32_t best = mf_cost_choose(&cost, loose, UINT64_MAX); /* TF32 in no order stands before TF32 in order */
+            int64_t engine = 0;
+            memcpy(&engine, cost.methods[best].id + 8, sizeof engine);
+            assert_int_equal(engine, 8);
+            assert_true(cost.methods[3].time_us > 50 * cost.methods[2].time_us); /* the last resort */
+        }
+    }
+}
+
 /* Where the padding before and behind differs, a gradient in float32 takes only engines that were seen to be right there; with TF32,
  * in 16 bits, forward and where it does not differ it takes all. Also when somebody times them. */
 static void uneven_padding(void **state)
@@ -302,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workspaces_are_sensible),
+        cmocka_unit_test(loose_menus_stand_behind),
         cmocka_unit_test(uneven_padding),
         cmocka_unit_test(menus_have_the_first_and_the_smallest),
         cmocka_unit_test(the_last_resort_is_one),

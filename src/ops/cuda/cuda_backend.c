@@ -60,6 +60,7 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
     cuda_spec spec;
     *cost = (mf_cost){0};
     b->engine->wide_menus = backend->wide_menus;
+    b->engine->loose_menus = backend->loose_menus;
     memfit_status status = cuda_spec_size(graph, op, b->engine->block, &spec, err);
     bool own = status == MEMFIT_OK;
     if (status && status != MEMFIT_UNSUPPORTED)
