@@ -42,6 +42,7 @@ memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
 {
     mf_run *r = ctx;
+    t->ready_us = mf_os_now_us();
     memfit_status clock = r->steps.device ? MEMFIT_OK : mf_step_clock_create(&r->steps, t->device, t->stream, err);
     if (clock != MEMFIT_OK)
         return clock;
@@ -137,6 +138,19 @@ static void say_order(mf_trainer *t)
                      count == 1 ? " adds" : "s add", t->options->resume ? ", or without a stop," : "");
     else if (!t->footprint->host)
         mf_log_write(&t->log, MF_LOG_NOTE, "--allow-nondeterministic changes nothing: every method has a fixed order");
+}
+
+/* Plans: with everything that was tried before the last one. */
+static void say_start(mf_trainer *t, uint64_t began_us)
+{
+    const uint64_t at[] = {began_us, t->opened_us, t->planned_us, t->ready_us, t->recording_us, mf_os_now_us()};
+    double s[6];
+    for (int i = 1; i < 6; i++)
+        s[i] = at[i] > at[i - 1] ? (double)(at[i] - at[i - 1]) * 1e-6 : 0;
+    mf_log_write(&t->log, MF_LOG_DETAIL,
+                 "start: %.2f s: files and device %.2f, plans %.2f, kernels %.2f, their first runs %.2f, records and "
+                 "weights %.2f",
+                 (double)(at[5] - at[0]) * 1e-6, s[1], s[2], s[3], s[4], s[5]);
 }
 
 static void say_once(mf_trainer *t)
@@ -280,6 +294,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
     if (status != MEMFIT_OK)
         return status;
     status = mf_trainer_open(t, options, mode, err);
+    t->opened_us = mf_os_now_us();
     if (status == MEMFIT_OK)
         status = check_out_name(t, err);
     if (status == MEMFIT_OK)
@@ -332,6 +347,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->validation_feeder->check = true;
     mf_run_name_metrics(r);
     say_once(t);
+    say_start(t, r->began_us);
     mf_trainer_sample(t);
     if (r->trace)
         mf_run_trace_begin(r->trace, t);
