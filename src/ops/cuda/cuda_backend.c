@@ -342,6 +342,7 @@ const mf_group_taker mf_cuda_groups = {.takes = takes,
                                        .narrow_feeds = true,
                                        .late_updates = true,
                                        .slopes = true,
+                                       .bias_sums = true,
                                        .whole_sums = true,
                                        .pools_first = true,
                                        .even_rows = CUDA_LEAST_PADDED};
