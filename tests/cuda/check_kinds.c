@@ -652,6 +652,8 @@ static memfit_status open_side(const char *on, const char *arch, memfit_error *e
             status = card_memory(&check.memory, device, ROOM, err);
         if (status == MEMFIT_OK)
             status = mf_cuda_create(NULL, device, &check.cuda, err);
+        if (status == MEMFIT_OK)
+            check.cuda->loose_menus = true; /* those that add in no fixed order must be right, too */
         return status;
     }
     host_memory(&check.memory, malloc(ROOM));
