@@ -286,34 +286,42 @@ static double moved_by_rounding(const graph_memory *m, uint32_t index, uint32_t 
     return most;
 }
 
-/* Of a sum over rows in a group: the error beside the sum of its terms' magnitudes. The slopes that leave the gradient of a
- * normalization add up to nothing, and what is left is their rounding. Infinite: it is no such sum, or its terms are not seen
- * outside. */
+/* What an output is the sum of, over all rows; MF_NONE: it is no such sum, or its terms are not seen. */
+static uint32_t terms_of(const mf_op *op, uint32_t output)
+{
+    if (op->kind == MF_OP_CONV_GRAD_WEIGHTS)
+        return output == 1 ? op->in[1] : MF_NONE;
+    for (uint32_t i = 0; op->kind == MF_OP_GROUP && i < op->attr.group->inner.op_count; i++) {
+        const mf_op *sum = &op->attr.group->inner.ops[i];
+        if (sum->kind == MF_OP_REDUCE && sum->out[0] == op->in_count + output && sum->in[0] >= op->in_count &&
+            sum->in[0] < op->in_count + op->out_count)
+            return op->out[sum->in[0] - op->in_count];
+    }
+    return MF_NONE;
+}
+
+/* The error beside the sum of the terms' magnitudes. The slopes that leave the gradient of a normalization add up to nothing,
+ * and what is left is their rounding. */
 static double beside_terms(const graph_memory *m, uint32_t index, uint32_t output, const void *mine, const char *right)
 {
     const mf_graph *g = m->graph;
     const mf_op *op = &g->ops[index];
     const mf_tensor *y = &g->tensors[op->out[output]];
+    uint32_t terms = terms_of(op, output);
+    if (terms == MF_NONE)
+        return INFINITY;
+    const mf_tensor *x = &g->tensors[terms];
     uint64_t columns = mf_shape_count(&y->shape);
-    for (uint32_t i = 0; op->kind == MF_OP_GROUP && i < op->attr.group->inner.op_count; i++) {
-        const mf_op *sum = &op->attr.group->inner.ops[i];
-        uint32_t of = sum->in_count ? sum->in[0] : MF_NONE;
-        if (sum->kind != MF_OP_REDUCE || sum->out[0] != op->in_count + output || of < op->in_count ||
-            of >= op->in_count + op->out_count)
-            continue;
-        uint32_t terms = op->out[of - op->in_count];
-        double apart = 0, all = 0;
-        for (uint64_t c = 0; c < columns; c++) {
-            double magnitude = 0;
-            for (uint64_t k = c; k < mf_shape_count(&g->tensors[terms].shape); k += columns)
-                magnitude += fabs(mf_ref_load(g->tensors[terms].dtype, right + place_of(m, terms), k));
-            double d = mf_ref_load(y->dtype, mine, c) - mf_ref_load(y->dtype, right + place_of(m, op->out[output]), c);
-            apart += d * d;
-            all += magnitude * magnitude;
-        }
-        return all > 0 ? sqrt(apart / all) : INFINITY;
+    double apart = 0, all = 0;
+    for (uint64_t c = 0; c < columns; c++) {
+        double magnitude = 0;
+        for (uint64_t k = c; k < mf_shape_count(&x->shape); k += columns)
+            magnitude += fabs(mf_ref_load(x->dtype, right + place_of(m, terms), k));
+        double d = mf_ref_load(y->dtype, mine, c) - mf_ref_load(y->dtype, right + place_of(m, op->out[output]), c);
+        apart += d * d;
+        all += magnitude * magnitude;
     }
-    return INFINITY;
+    return all > 0 ? sqrt(apart / all) : INFINITY;
 }
 
 static bool compare(const graph_memory *m, uint32_t index, const char *name, const char *right, const mf_method *method,
