@@ -57,6 +57,12 @@ CASES = {
     "s7-bf16": ("s7", 256, 10, "bf16", ["s7-bf16:compile"], ["--memory", "6GiB"]),
     "s1-f32": ("s1", 32, 2000, "f32", ["s1-f32:graph"], []),
     "resnet50-bf16-tuned": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile"], []),
+    # with methods that add in no fixed order allowed
+    "s9-tf32-nd": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
+    "s9-tf32-nd-tuned": ("s9", 32, 30, "tf32", ["s9-tf32:compile"], ["--allow-nondeterministic"]),
+    "s9-bf16-nd": ("s9", 32, 40, "bf16", ["s9-bf16:compile"], ["--allow-nondeterministic"]),
+    "resnet50-bf16-nd": ("resnet50", 256, 24, "bf16", ["resnet50-bf16:compile"], ["--allow-nondeterministic"]),
+    "unet-bf16-0.7x-nd": ("unet", 16, 24, "bf16", ["unet-bf16:compile"], ["--memory", "3030MB", "--allow-nondeterministic"]),
     "resnet50-bf16-cold": ("resnet50", 256, 2, "bf16", [], []),
 }
 PROFILES = ["gpt2-b64-bf16"]
@@ -150,11 +156,12 @@ def start_memfit(memfit, models, case, steps, out, env):
 
 def tuned(memfit, models, case, out, limit):
     """The environment of a case: with the times of its methods, or with none at all."""
-    name, batch, _, precision, _, _ = CASES[case]
+    name, batch, _, precision, _, options = CASES[case]
     if not case.endswith("-tuned"):
         return {"MEMFIT_TIMES": "off"}
-    times = f"{out}/{name}-b{batch}-{precision}.times" # of a model, for all its rows
-    command = [memfit, "tune", f"{models}/{name}.keras", "--batch-size", str(batch), "--precision", PRECISION[precision][0], "--device", "cuda", "--out", times, "--json"]
+    loose = [o for o in options if o == "--allow-nondeterministic"]
+    times = f"{out}/{name}-b{batch}-{precision}{'-nd' if loose else ''}.times" # of a model, for all its rows
+    command = [memfit, "tune", f"{models}/{name}.keras", "--batch-size", str(batch), "--precision", PRECISION[precision][0], "--device", "cuda", "--out", times, "--json", *loose]
     if times not in TUNED:
         TUNED.add(times)
         try:
@@ -202,7 +209,7 @@ def say(case, row):
         print(f"{case:25} memfit rc {m['rc']} after {m['seconds']} s: {str(m.get('error', ''))[-300:]!r}", flush=True)
     else:
         print(f"{case:25} {'memfit':26} {m['step_ms']:9.3f} {m['nvml_mib']:9,} {mib(m['planned_peak_bytes']):>9} {mib(m['arena_bytes']):>8} {mib(m['fixed_bytes']):>6} {m.get('pieces')!s:>6} "
-              f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.1f}", flush=True)
+              f"{m.get('recomputed_ops')!s:>5} {m['allocations_in_steps']!s:>6}  {m.get('first_step_seconds') or 0:.2f} {m.get('nondeterministic_ops', '-')!s:>5}", flush=True)
     for p in row["peers"]:
         if "error" in p:
             print(f"{'':25} {p['name']}: {p['error']!r}", flush=True)
@@ -314,7 +321,7 @@ def main():
     peers = get_ready(known, out, False, lambda: 14, began + 0.4 * limit, began + 0.3 * limit)
     time.sleep(2)  # what was ended is gone
     print(f"program {program}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC; {len(peers)} peers ready after {time.time() - began:.0f} s", flush=True)
-    print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s", flush=True)
+    print(f"{'case':25} {'who':26} {'step ms':>9} {'NVML MiB':>9} {'planned':>9} {'arena':>8} {'fixed':>6} pieces again allocs  first s  any order", flush=True)
     with open(f"{out}/cuda.jsonl", "a") as log:
         for case in cases:
             left = end - time.time()

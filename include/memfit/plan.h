@@ -56,6 +56,7 @@ typedef struct memfit_plan_options {
     const char *runtime;   /* whose program is asked about beside memfit's own: "memfit", "tensorflow", "torch", "jax";
                               NULL: tensorflow for a card, memfit for the cpu */
     int64_t samples;       /* of the training set, which may stay on a card beside a plan for `memory`; 0: unknown */
+    bool allow_nondeterministic; /* as memfit_train_options has it. Since 0.2 */
 } memfit_plan_options;
 
 #define MEMFIT_PLAN_OPTIONS MEMFIT_INIT_1(memfit_plan_options, batch, 32)

@@ -145,6 +145,9 @@ typedef struct memfit_train_options {
      * make samples; NULL or "auto": by workers where `threads` leaves processors idle. The same numbers either way. cpu
      * only. Since 0.2. */
     const char *augment;
+    /* On a card, libraries' methods that add in no fixed order may be taken where they are faster: the same run again
+     * gives other bits. On cpu every sum has one order. Since 0.2. */
+    bool allow_nondeterministic;
 } memfit_train_options;
 
 #define MEMFIT_TRAIN_OPTIONS MEMFIT_INIT_3(memfit_train_options, batch, 32, epochs, 1, prefetch, 1)
@@ -179,18 +182,19 @@ typedef struct memfit_train_result {
     bool stopped_early;
     uint32_t loss_chunks; /* of the last layer and its loss; 1: whole */
     /* Samples made by workers (images, records). Since 0.1. */
-    double input_wait_ms;     /* mean of a step: how long it waited for samples */
-    double input_share;       /* the same as a part of the time of all steps, 0 to 1 */
-    double decode_ms;         /* mean of a sample: how long one worker was busy with it */
-    uint32_t workers;         /* 0: samples needed no making */
-    uint64_t input_bytes;     /* of workers and the ring of batches; part of fixed_bytes */
-    int64_t skipped;          /* samples left out, as skip_bad allows */
-    int64_t cache_found;      /* samples that came from the cache */
-    int64_t cache_refused;    /* samples that its disk had no room for */
-    int64_t cache_samples;    /* samples that have room in memory */
-    uint64_t cache_bytes;     /* of memory it holds; part of fixed_bytes */
-    uint64_t offloaded_bytes; /* of the optimizer's state, in host memory. Since 0.2 */
-    uint32_t worker_layers;   /* random layers that workers did. Since 0.2 */
+    double input_wait_ms;          /* mean of a step: how long it waited for samples */
+    double input_share;            /* the same as a part of the time of all steps, 0 to 1 */
+    double decode_ms;              /* mean of a sample: how long one worker was busy with it */
+    uint32_t workers;              /* 0: samples needed no making */
+    uint64_t input_bytes;          /* of workers and the ring of batches; part of fixed_bytes */
+    int64_t skipped;               /* samples left out, as skip_bad allows */
+    int64_t cache_found;           /* samples that came from the cache */
+    int64_t cache_refused;         /* samples that its disk had no room for */
+    int64_t cache_samples;         /* samples that have room in memory */
+    uint64_t cache_bytes;          /* of memory it holds; part of fixed_bytes */
+    uint64_t offloaded_bytes;      /* of the optimizer's state, in host memory. Since 0.2 */
+    uint32_t worker_layers;        /* random layers that workers did. Since 0.2 */
+    uint32_t nondeterministic_ops; /* operations that add in no fixed order, as options allow. Since 0.2 */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT MEMFIT_INIT(memfit_train_result)
 
@@ -224,8 +228,9 @@ typedef struct memfit_tune_result {
 
 /* Times, on a card, every method that its libraries offer for the operations of this model's step, and writes the times
  * to options->out, or where later runs look for them (NULL; docs/cuda.md): from then on plans for this card and these
- * versions of its libraries use them. Options: model, device, batch, precision, out, tf32; progress gets each operation
- * (step of steps; iteration: methods timed so far), stop ends it and keeps nothing. Since 0.2. */
+ * versions of its libraries use them. Options: model, device, batch, precision, out, tf32,
+ * allow_nondeterministic; progress gets each operation (step of steps; iteration: methods timed so far), stop ends it
+ * and keeps nothing. Since 0.2. */
 MEMFIT_API memfit_status memfit_tune(const memfit_train_options *options, memfit_tune_result *result,
                                      memfit_error *err);
 

@@ -225,6 +225,8 @@ static memfit_status use_card_costs(memfit_plan *plan, const memfit_plan_options
     mf_model_graph_source(&graphs, &source);
     plan->question.cost = plan->card_costs.cost;
     plan->question.cost.rules.allow_changed = o->allow_changed_numerics;
+    plan->question.cost.rules.allow_nondeterministic = o->allow_nondeterministic;
+    plan->card_costs.backend->loose_menus = o->allow_nondeterministic;
     return mf_card_costs_fixed(&plan->card_costs, o->host, &source, p->batch,
                                o->samples == 0 || o->samples % p->batch != 0, p->with_validation, &p->fixed_bytes, err);
 }

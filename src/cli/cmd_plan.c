@@ -190,6 +190,7 @@ int cli_plan(const cli_command *command, int argc, char **argv)
         CLI_BIND("--recompute", &o->no_recompute),
         CLI_BIND("--chunked-loss", &a.chunks),
         CLI_BIND("--allow-changed-numerics", &o->allow_changed_numerics),
+        CLI_BIND("--allow-nondeterministic", &o->allow_nondeterministic),
         CLI_BIND("--validation-batch-size", &o->validation_batch),
         CLI_BIND("--samples", &o->samples),
         CLI_BIND("--input-shape", &o->input_shape),

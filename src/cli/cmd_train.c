@@ -46,6 +46,7 @@ static int show_plan(void *ctx)
     options.loss_chunks = o->loss_chunks;
     options.no_recompute = o->no_recompute;
     options.allow_changed_numerics = o->allow_changed_numerics;
+    options.allow_nondeterministic = o->allow_nondeterministic;
     options.input_shape = cli->input_shape;
     options.dims = cli->dims.items;
     options.dim_count = cli->dims.count;
@@ -184,6 +185,7 @@ int cli_train(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--device", &cli.device),
                                     CLI_BIND("--tf32", &cli.tf32),
                                     CLI_BIND("--offload", &cli.offload),
+                                    CLI_BIND("--allow-nondeterministic", &o->allow_nondeterministic),
                                     CLI_BIND("--optimizer", &o->optimizer),
                                     CLI_BIND("--loss", &o->loss),
                                     CLI_BIND("--precision", &o->precision),

@@ -58,6 +58,7 @@ int cli_tune(const cli_command *command, int argc, char **argv)
                                     CLI_BIND("--device", &cli->device),
                                     CLI_BIND("--precision", &o->precision),
                                     CLI_BIND("--out", &o->out),
+                                    CLI_BIND("--allow-nondeterministic", &o->allow_nondeterministic),
                                     {0}};
     int status = cli_parse(command, argc, argv, bindings, &cli->common, help);
     if (status != CLI_DONE || cli->common.help)

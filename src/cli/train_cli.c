@@ -114,6 +114,8 @@ static int read_device(const cli_command *command, train_cli *cli)
     cli->o.tf32 = cli->tf32 && strcmp(cli->tf32, "on") == 0;
     if (cli->o.tf32 && (!cli->device || mf_words_cpu(cli->device)))
         cli_note(&cli->common, "--tf32 is about cards: on cpu products are float32");
+    if (cli->o.allow_nondeterministic && (!cli->device || mf_words_cpu(cli->device)))
+        cli_note(&cli->common, "--allow-nondeterministic is about cards: on cpu every sum has one order, at no cost");
     const char *offload = cli->offload;
     if (offload && strcmp(offload, "off") != 0 && strcmp(offload, "optimizer") != 0 && strcmp(offload, "auto") != 0)
         return cli_usage_error(command, "--offload %s: must be off, optimizer or auto", offload);

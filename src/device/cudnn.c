@@ -11,30 +11,16 @@
 
 #include <string.h>
 
-enum { MOST_KEPT = 96, MOST_PACKS = 8 };
+enum { MOST_KEPT = 96 };
 
 /* What was answered before: a planner asks the same question many times. */
 typedef struct answer {
     mf_cudnn_convolution conv;
+    question *q; /* for the plan that may follow: the library's heuristics take 6 ms. NULL: a plan has it */
     uint32_t count;
     mf_cudnn_way list[MOST_KEPT];
     struct answer *next;
 } answer;
-
-/* Addresses of one run, as cuDNN wants to see them. */
-typedef struct pack {
-    dnn_descriptor descriptor;
-    void *pointers[5]; /* x, w, y, bias, workspace */
-} pack;
-
-struct mf_cudnn_plan_made {
-    question *q;
-    dnn_descriptor plan;
-    bool bias;
-    uint64_t workspace_bytes;
-    pack packs[MOST_PACKS]; /* an operation runs at few places: at its own, and where it is recomputed */
-    uint32_t next;          /* the one that makes room */
-};
 
 /* ---- the library ---- */
 
@@ -78,6 +64,8 @@ static void forget(mf_cudnn *dnn)
     while (dnn->answers) {
         answer *a = dnn->answers;
         dnn->answers = a->next;
+        if (a->q)
+            mf_dnn_end(a->q);
         mf_host_free(dnn->host, a, sizeof *a);
     }
 }
@@ -388,7 +376,7 @@ static question *question_make(mf_cudnn *dnn, const mf_cudnn_convolution *c)
     return q;
 }
 
-static bool same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b)
+bool mf_dnn_same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b)
 {
     bool equal = a->direction == b->direction && a->type == b->type && a->bias == b->bias && a->wide == b->wide &&
                  a->dims == b->dims && a->batch == b->batch && a->in_channels == b->in_channels &&
@@ -421,7 +409,7 @@ static void read_list(question *q, answer *a)
 static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
 {
     for (answer *a = dnn->answers; a; a = a->next)
-        if (same(&a->conv, conv))
+        if (mf_dnn_same(&a->conv, conv))
             return a;
     answer *a = mf_host_zalloc(dnn->host, sizeof *a);
     question *q = a ? question_make(dnn, conv) : NULL;
@@ -431,7 +419,10 @@ static answer *answer_of(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
     }
     a->conv = *conv;
     read_list(q, a);
-    mf_dnn_end(q);
+    if (q->status == 0)
+        a->q = q;
+    else
+        mf_dnn_end(q);
     a->next = dnn->answers;
     dnn->answers = a;
     return a;
@@ -451,104 +442,16 @@ memfit_status mf_cudnn_ask(mf_cudnn *dnn, const mf_cudnn_convolution *conv, mf_c
     return MEMFIT_OK;
 }
 
-/* ---- plans ---- */
-
-bool mf_dnn_build(question *q, dnn_descriptor config, dnn_descriptor *plan, uint64_t *workspace_bytes)
+question *mf_dnn_take_question(mf_cudnn *dnn, const mf_cudnn_convolution *conv)
 {
-    int64_t n = 0, workspace = 0;
-    mf_cudnn *dnn = q->dnn;
-    dnn_descriptor made = mf_dnn_make(q, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    mf_dnn_set_descriptor(q, made, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    if (dnn->handle)
-        mf_dnn_set(q, made, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &dnn->handle);
-    else
-        mf_dnn_set_descriptor(q, made, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, dnn->described);
-    mf_dnn_finalize(q, made);
-    if (!q->status)
-        q->status = dnn->get(made, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, 1, &n, &workspace);
-    *plan = made;
-    *workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
-    return q->status == 0;
-}
-
-memfit_status mf_cudnn_plan(mf_cudnn *dnn, const mf_cudnn_convolution *conv, const mf_cudnn_way *way,
-                            mf_cudnn_plan_made **plan, memfit_error *err)
-{
-    mf_cudnn_plan_made *p = mf_host_zalloc(dnn->host, sizeof *p);
-    question *q = p ? question_make(dnn, conv) : NULL;
-    if (!q) {
-        mf_host_free(dnn->host, p, sizeof *p);
-        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory for a plan of cuDNN");
-    }
-    p->q = q;
-    p->bias = conv->bias;
-    for (uint32_t i = 0; i < q->config_count; i++) {
-        mf_cudnn_way found;
-        if (!mf_dnn_read_way(q, conv->type == MF_CUDNN_F32, q->configs[i], &found) || found.engine != way->engine ||
-            found.settings != way->settings)
-            continue;
-        if (!mf_dnn_build(q, q->configs[i], &p->plan, &p->workspace_bytes))
-            break;
-        *plan = p;
-        return MEMFIT_OK;
-    }
-    memfit_status status = q->status ? mf_dnn_say(dnn, q->status, "making a plan", err)
-                                     : mf_fail(err, MEMFIT_NOT_FOUND, "cuDNN has no such engine for this convolution");
-    mf_cudnn_plan_end(p);
-    return status;
-}
-
-uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan)
-{
-    return plan->workspace_bytes;
-}
-
-static int make_pack(mf_cudnn *dnn, pack *p, void *const pointers[5], int64_t count)
-{
-    int64_t ids[4] = {1, 2, 3, 4};
-    if (p->descriptor)
-        dnn->end(p->descriptor);
-    *p = (pack){0};
-    int status = dnn->make(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &p->descriptor);
-    if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, count, pointers);
-    if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, count, ids);
-    if (!status)
-        status = dnn->set(p->descriptor, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &pointers[4]);
-    if (!status)
-        status = dnn->finalize(p->descriptor);
-    if (!status)
-        memcpy(p->pointers, pointers, sizeof p->pointers);
-    return status;
-}
-
-memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *bias, void *workspace,
-                           void *stream, memfit_error *err)
-{
-    mf_cudnn *dnn = plan->q->dnn;
-    void *const pointers[5] = {x, w, y, bias, workspace};
-    uint32_t i = 0;
-    while (i < MOST_PACKS && memcmp(plan->packs[i].pointers, pointers, sizeof pointers) != 0)
-        i++;
-    int status = 0;
-    if (i == MOST_PACKS) {
-        i = plan->next++ % MOST_PACKS;
-        status = make_pack(dnn, &plan->packs[i], pointers, plan->bias ? 4 : 3);
-    }
-    if (!status)
-        status = dnn->set_stream(dnn->handle, stream);
-    if (!status)
-        status = dnn->execute(dnn->handle, plan->plan, plan->packs[i].descriptor);
-    return status ? mf_dnn_say(dnn, status, "running a convolution", err) : MEMFIT_OK;
-}
-
-void mf_cudnn_plan_end(mf_cudnn_plan_made *plan)
-{
-    const memfit_host *host = plan->q->dnn->host;
-    for (uint32_t i = 0; i < MOST_PACKS; i++)
-        if (plan->packs[i].descriptor)
-            plan->q->dnn->end(plan->packs[i].descriptor);
-    mf_dnn_end(plan->q);
-    mf_host_free(host, plan, sizeof *plan);
+    mf_cudnn_convolution wide = *conv, narrow = *conv;
+    wide.wide = true;
+    narrow.wide = false;
+    for (answer *a = dnn->answers; a; a = a->next)
+        if (a->q && (mf_dnn_same(&a->conv, &wide) || mf_dnn_same(&a->conv, &narrow))) {
+            question *q = a->q;
+            a->q = NULL;
+            return q;
+        }
+    return question_make(dnn, conv);
 }

@@ -64,6 +64,8 @@ uint64_t mf_cudnn_plan_workspace(const mf_cudnn_plan_made *plan);
 memfit_status mf_cudnn_run(mf_cudnn_plan_made *plan, void *x, void *w, void *y, void *bias, void *workspace,
                            void *stream, memfit_error *err);
 void mf_cudnn_plan_end(mf_cudnn_plan_made *plan);
+/* How many the library has built: plans of the same convolution by the same way share one. */
+uint32_t mf_cudnn_built_plans(const mf_cudnn *dnn);
 
 /* ---- attention (cudnn_attention.c), in 16 bits, results the same every time ---- */
 

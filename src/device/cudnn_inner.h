@@ -11,6 +11,7 @@ enum { MOST_BAG = 400, MOST_CONFIGS = 96, MOST_KNOBS = 44, MOST_NOTES = 32, ALIG
 struct mf_cudnn {
     const memfit_host *host;
     struct answer *answers;                     /* to convolutions, asked before */
+    struct built *plans;                        /* of convolutions, that are in use */
     struct mf_cudnn_attention_plan *attentions; /* cudnn_attention.c */
     mf_library library;
     void *handle;             /* on a card */
@@ -48,6 +49,10 @@ void mf_dnn_graph(question *q, const dnn_descriptor *ops, int64_t count);
 /* The library's lists of configurations for the graph. */
 void mf_dnn_lists(question *q);
 bool mf_dnn_read_way(question *q, bool f32, dnn_descriptor config, mf_cudnn_way *way);
+bool mf_dnn_same(const mf_cudnn_convolution *a, const mf_cudnn_convolution *b);
+/* What was asked, wide or not, goes on to the plan; a second plan of the same convolution asks anew. NULL without
+ * memory. */
+question *mf_dnn_take_question(mf_cudnn *dnn, const mf_cudnn_convolution *conv);
 bool mf_dnn_build(question *q, dnn_descriptor config, dnn_descriptor *plan, uint64_t *workspace_bytes);
 void mf_dnn_end(question *q);
 memfit_status mf_dnn_say(mf_cudnn *dnn, int status, const char *what, memfit_error *err);

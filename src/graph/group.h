@@ -36,6 +36,7 @@ typedef struct mf_group_taker {
     bool pools_first;  /* activations go behind the maximum pooling that they stand before (passes/pool_first.c) */
     bool late_updates; /* updates wait for each other (passes/late.c) */
     bool whole_sums;   /* sums over rows read what was made, not a view of it (passes/sums.c) */
+    bool bias_sums;    /* gradients of convolutions' biases are summed where slopes are made (passes/bias_sums.c) */
     bool slopes;       /* activations' slopes come from what was normalized (passes/slopes.c) */
     /* Rows of logits are filled up where their product takes at least so many multiplications (passes/even_rows.c);
      * 0: never. */

@@ -242,10 +242,27 @@ static double fan_of(const recipe *r, const mf_json *config, const mf_shape *sha
     return n > 1 ? n : 1;
 }
 
+/* What most weights begin with: the same numbers as one by one, by all threads. A block is four of them, the last first. */
+static void fill_uniform(const recipe *r, const stream *s, uint64_t count, float *out)
+{
+    const int64_t blocks = (int64_t)((count + 3) / 4);
+#pragma omp parallel for schedule(static) if (blocks > 1 << 16)
+    for (int64_t b = 0; b < blocks; b++) {
+        uint32_t words[4];
+        mf_philox(s->seed, s->key, 0, 0, (uint64_t)b, words);
+        for (uint64_t i = 0; i < 4 && 4 * (uint64_t)b + i < count; i++)
+            out[4 * b + (int64_t)i] = (float)(r->a + (r->b - r->a) * (((double)words[3 - i] + 0.5) * 0x1p-32));
+    }
+}
+
 static void fill(const recipe *r, stream *s, uint64_t count, mf_dtype dtype, void *out)
 {
     if (r->family == CONSTANT && r->a == 0 && !signbit(r->a)) { /* the optimizer's slots: most of what is filled */
         memset(out, 0, count * mf_dtype_bytes(dtype));
+        return;
+    }
+    if (r->family == UNIFORM && dtype == MF_F32) {
+        fill_uniform(r, s, count, out);
         return;
     }
     for (uint64_t i = 0; i < count; i++) {

@@ -100,6 +100,7 @@ struct mf_backend {
     uint64_t alignment;    /* of every tensor; 0: 64 */
     mf_group_taker groups; /* which operations it runs as one (graph/group.h); takes == NULL: none */
     bool wide_menus;       /* methods are timed, or have been: menus may have what only a clock can rank */
+    bool loose_menus;      /* menus may have methods that add in no fixed order */
     char made_by[200];     /* the card and the libraries that compute, with versions; empty: this program alone */
     char note[300];        /* something prepared runs slower than planned, and why; empty: nothing does */
 };

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/error.h"
+#include "base/os.h"
 #include "train/train_state.h"
 
 #include <stdlib.h>
@@ -180,6 +181,7 @@ static memfit_status record_batch(mf_trainer *t, bool validate, int64_t count, m
 
 memfit_status mf_trainer_record(mf_trainer *t, memfit_error *err)
 {
+    t->recording_us = mf_os_now_us();
     if (!mf_executor_records(t->executor))
         return MEMFIT_OK;
     int64_t last = t->train_samples % t->plan->batch, held = t->validation_samples, batch = t->validation_batch;

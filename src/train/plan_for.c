@@ -162,6 +162,7 @@ memfit_status mf_trainer_plan(mf_trainer *t, uint64_t limit, uint64_t fixed, mf_
         status = mf_plan_make(&t->planning.host, &t->graph_source, &p, &t->cost, plan, err);
     }
     status = try_offload(t, &p, plan, status, err);
+    t->planned_us = mf_os_now_us();
     if (mf_trainer_was_refused(t, status))
         status = mf_trainer_refuse_planning(t, err);
     if (t->refused_us) { /* the answer to a refusal is ready: a plan, or why there is none */

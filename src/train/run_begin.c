@@ -42,6 +42,7 @@ memfit_status mf_run_call(const memfit_train_options *given, memfit_train_result
 memfit_status mf_run_take(void *ctx, mf_trainer *t, memfit_error *err)
 {
     mf_run *r = ctx;
+    t->ready_us = mf_os_now_us();
     memfit_status clock = r->steps.device ? MEMFIT_OK : mf_step_clock_create(&r->steps, t->device, t->stream, err);
     if (clock != MEMFIT_OK)
         return clock;
@@ -118,6 +119,40 @@ static void first_state(mf_trainer *t)
     }
 }
 
+/* Operations of a step whose method adds in no fixed order. */
+static uint32_t nondeterministic_ops(const mf_trainer *t)
+{
+    uint32_t count = 0;
+    const mf_phase *phase = &t->plan->phases[0];
+    for (uint32_t i = 0; i < phase->step_count; i++)
+        count += phase->steps[i].method && !phase->steps[i].method->deterministic;
+    return count;
+}
+
+static void say_order(mf_trainer *t)
+{
+    uint32_t count = nondeterministic_ops(t);
+    if (count)
+        mf_log_write(&t->log, MF_LOG_NOTE,
+                     "%u operation%s in no fixed order: the same run again%s gives other bits (reordered)", count,
+                     count == 1 ? " adds" : "s add", t->options->resume ? ", or without a stop," : "");
+    else if (!t->footprint->host)
+        mf_log_write(&t->log, MF_LOG_NOTE, "--allow-nondeterministic changes nothing: every method has a fixed order");
+}
+
+/* Plans: with everything that was tried before the last one. */
+static void say_start(mf_trainer *t, uint64_t began_us)
+{
+    const uint64_t at[] = {began_us, t->opened_us, t->planned_us, t->ready_us, t->recording_us, mf_os_now_us()};
+    double s[6];
+    for (int i = 1; i < 6; i++)
+        s[i] = at[i] > at[i - 1] ? (double)(at[i] - at[i - 1]) * 1e-6 : 0;
+    mf_log_write(&t->log, MF_LOG_DETAIL,
+                 "start: %.2f s: files and device %.2f, plans %.2f, kernels %.2f, their first runs %.2f, records and "
+                 "weights %.2f",
+                 (double)(at[5] - at[0]) * 1e-6, s[1], s[2], s[3], s[4], s[5]);
+}
+
 static void say_once(mf_trainer *t)
 {
     const mf_graph *g = mf_trainer_graph(t);
@@ -159,6 +194,8 @@ static void say_once(mf_trainer *t)
     if (t->plan->recomputed_ops)
         mf_log_write(&t->log, MF_LOG_NOTE, "%u operations are computed twice instead of kept (same result)",
                      t->plan->recomputed_ops);
+    if (t->options->allow_nondeterministic)
+        say_order(t);
     char text[24];
     if (t->plan->offloaded_bytes)
         mf_log_write(&t->log, MF_LOG_NOTE, "%s of the optimizer's state are in host memory (same result)",
@@ -257,6 +294,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
     if (status != MEMFIT_OK)
         return status;
     status = mf_trainer_open(t, options, mode, err);
+    t->opened_us = mf_os_now_us();
     if (status == MEMFIT_OK)
         status = check_out_name(t, err);
     if (status == MEMFIT_OK)
@@ -309,6 +347,7 @@ memfit_status mf_run_start(mf_run *r, const memfit_train_options *options, mf_mo
         t->validation_feeder->check = true;
     mf_run_name_metrics(r);
     say_once(t);
+    say_start(t, r->began_us);
     mf_trainer_sample(t);
     if (r->trace)
         mf_run_trace_begin(r->trace, t);
@@ -439,6 +478,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
                                  .recomputed_ops = t->plan->recomputed_ops,
                                  .reference_ops = mf_executor_reference_ops(t->executor),
                                  .numerics = mf_numerics_name(t->plan->numerics),
+                                 .nondeterministic_ops = nondeterministic_ops(t),
                                  .planned_step_ms = t->plan->time_us * 1e-3,
                                  .first_step_seconds = r->first_step_seconds,
                                  .replans = r->replans,

@@ -97,6 +97,8 @@ static uint64_t maker_of(const mf_trainer *t)
 {
     const char *maker = t->backend->made_by;
     uint64_t hash = mf_maker_hash(*maker ? maker : "cpu", t->times ? mf_method_times_hash(t->times) : 0);
+    if (*maker && t->options->allow_nondeterministic)
+        hash = ~hash;                 /* not by the same methods */
     return (hash | 2) & ~UINT64_C(1); /* a checkpoint has another use for the last bit */
 }
 
@@ -130,11 +132,13 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
     mf_team_enter(&t->team, t->footprint->host    ? t->backend->threads
                             : t->options->threads ? t->options->threads
                                                   : mf_os_cpu_count());
+    t->backend->loose_menus = t->options->allow_nondeterministic;
     mf_backend_cost_source(t->backend, &t->cost);
     status = take_times(t, err);
     if (status != MEMFIT_OK)
         return status;
     t->made_by = maker_of(t);
+    t->cost.rules.allow_nondeterministic = t->options->allow_nondeterministic;
     t->cost.rules.allow_changed = t->options->tf32 || t->options->allow_changed_numerics; /* TF32 */
     return MEMFIT_OK;
 }

@@ -76,10 +76,12 @@ static void take_up(mf_trainer *t)
         mf_log_write(&t->log, MF_LOG_WARNING, "%s was trained with %s: from here on with %s", o->resume,
                      r->precision ? r->precision : "the model's own precision", o->precision);
     if (r->made_by && r->made_by != t->made_by)
-        mf_log_write(&t->log, MF_LOG_NOTE,
-                     "%s was made on another device, or with other versions of its libraries or times of memfit tune: "
-                     "from here on: same maths, different rounding (reordered)",
-                     o->resume);
+        mf_log_write(
+            &t->log, MF_LOG_NOTE,
+            "%s was made on another device, with other versions of its libraries, other times of memfit tune, or "
+            "only one of the two runs has --allow-nondeterministic: from here on: same maths, different "
+            "rounding (reordered)",
+            o->resume);
     if (r->batch && r->batch != o->batch)
         mf_log_write(&t->log, MF_LOG_WARNING,
                      "%s was trained in batches of %lld: from here on they are of %lld (--batch-size %lld goes on as "

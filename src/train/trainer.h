@@ -97,10 +97,11 @@ typedef struct mf_trainer {
     mf_reservation arena;
     mf_executor *executor;
     mf_results results;
-    uint64_t fixed_bytes;  /* measured */
-    uint64_t slot_bytes;   /* part of it: the memory that inputs pass through, where the limit leaves room */
-    mf_resumed resumed;    /* its pieces and chunks count only while starting: for the same bits */
-    uint64_t start_peak;   /* the most seen while starting, before the arena was populated */
+    uint64_t fixed_bytes; /* measured */
+    uint64_t slot_bytes;  /* part of it: the memory that inputs pass through, where the limit leaves room */
+    mf_resumed resumed;   /* its pieces and chunks count only while starting: for the same bits */
+    uint64_t start_peak;  /* the most seen while starting, before the arena was populated */
+    uint64_t opened_us, planned_us, ready_us, recording_us; /* when starting had come so far, the last time */
     uint64_t least_need;   /* of the plans tried while starting, the least that was measured; 0: none was */
     bool least_recomputes; /* that plan recomputes: it needs room to be searched for again */
     /* While kernels are made: how many so far; what the process held before the first; the limit that would have

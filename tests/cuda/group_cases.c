@@ -191,6 +191,21 @@ static void norm_back(opcheck *c, int variant)
     opcheck_output(c, variant / 6 == 2 ? mf_g_binary(&c->b, MF_MUL, z, y) : z);
 }
 
+/* The gradient of a convolution's bias, summed where its slopes are made: behind a normalization (where the terms cancel),
+ * behind an activation, behind a normalization with the path around it (where they do not). */
+static void bias_sums(opcheck *c, int variant)
+{
+    const int64_t *v = sizes[variant % 6];
+    mf_window w = {.dims = 2, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = opcheck_constant(c, c->dtype, SHAPE(4, v[0], v[1], v[2], 2, 0), -1, 1, false);
+    uint32_t f = opcheck_input(c, SHAPE(4, 1, 1, 2, v[3], 0), -1, 1);
+    uint32_t y = mf_g_conv(&c->b, x, f, opcheck_input(c, channels(variant), -1, 1), &w);
+    uint32_t z = variant / 6 == 1 ? y : normalized(c, y, variant);
+    if (variant / 6 < 2)
+        z = mf_g_unary(&c->b, variant % 2 ? MF_UNARY_RELU6 : MF_UNARY_RELU, 0, 0, z);
+    opcheck_output(c, variant / 6 == 2 ? mf_g_binary(&c->b, MF_MUL, z, y) : z);
+}
+
 /* Logits and their loss, with a number of classes that is no multiple of eight, few and many. */
 static void filled_rows(opcheck *c, int variant)
 {
@@ -210,9 +225,9 @@ static void filled_rows(opcheck *c, int variant)
     mf_g_op_in_place(&c->b, MF_OP_LOSS, &attr, 4, (uint32_t[]){y, target, MF_NONE, c->loss}, 1, &c->loss);
 }
 
-const opcheck_case group_cases[] = {{"activated", activated, 12}, {"residual", residual, 12},
-                                    {"branches", branches, 6},    {"pointwise chain", pointwise, 12},
-                                    {"casts", casts, 6},          {"conv pool", conv_pool, 18},
-                                    {"pool act", pool_act, 8},    {"filled rows", filled_rows, 6},
-                                    {"norm back", norm_back, 18}, {"attention", attention, 24}};
+const opcheck_case group_cases[] = {
+    {"activated", activated, 12},       {"residual", residual, 12},  {"branches", branches, 6},
+    {"pointwise chain", pointwise, 12}, {"casts", casts, 6},         {"conv pool", conv_pool, 18},
+    {"bias sums", bias_sums, 18},       {"pool act", pool_act, 8},   {"filled rows", filled_rows, 6},
+    {"norm back", norm_back, 18},       {"attention", attention, 24}};
 const size_t group_case_count = sizeof group_cases / sizeof *group_cases;

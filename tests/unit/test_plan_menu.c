@@ -76,6 +76,37 @@ static memfit_status large_and_small(void *ctx, const mf_graph *graph, uint32_t 
     return MEMFIT_OK;
 }
 
+/* A product is faster in no fixed order. */
+static memfit_status loose_and_fixed(void *ctx, const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
+{
+    memfit_status status = two_methods(ctx, graph, op, cost, err);
+    if (cost->method_count == 2)
+        cost->methods[1].deterministic = false;
+    return status;
+}
+
+/* A plan that adds in no fixed order says so. */
+static void no_fixed_order_is_reordered(void **state)
+{
+    (void)state;
+    recipe r = {.seed = 5, .depth = 12};
+    mf_graph_source source = {&r, make_graph};
+    mf_plan_options options;
+    mf_plan_options_default(&options);
+    options.batch = 8;
+    for (int allowed = 0; allowed < 2; allowed++) {
+        mf_cost_source cost = {.query = loose_and_fixed, .alignment = 64, .rules = {.allow_nondeterministic = allowed}};
+        mf_plan *plan;
+        memfit_error err = {0};
+        assert_ok(mf_plan_make(NULL, &source, &options, &cost, &plan, &err), err);
+        assert_int_equal(plan->numerics, allowed ? MF_REORDERED : MF_BITWISE);
+        for (uint32_t i = 0; i < plan->phases[0].step_count; i++)
+            if (plan->phases[0].steps[i].method)
+                assert_int_equal(plan->phases[0].steps[i].method->deterministic, !allowed);
+        mf_plan_destroy(plan);
+    }
+}
+
 static void the_step_carries_the_choice(void **state)
 {
     (void)state;
@@ -133,9 +164,8 @@ static void a_limit_takes_the_smaller_method(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_the_fastest_that_fits),
-        cmocka_unit_test(keeps_to_the_rules),
-        cmocka_unit_test(the_step_carries_the_choice),
+        cmocka_unit_test(takes_the_fastest_that_fits),      cmocka_unit_test(keeps_to_the_rules),
+        cmocka_unit_test(no_fixed_order_is_reordered),      cmocka_unit_test(the_step_carries_the_choice),
         cmocka_unit_test(a_limit_takes_the_smaller_method),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

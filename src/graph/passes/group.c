@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "graph/kinds/kinds.h"
 #include "graph/passes/attend.h"
+#include "graph/passes/bias_sums.h"
 #include "graph/passes/even_rows.h"
 #include "graph/passes/late.h"
 #include "graph/passes/narrow.h"
@@ -488,7 +489,8 @@ memfit_status mf_graph_group(mf_graph *g, const mf_group_taker *taker, memfit_er
 {
     if ((taker->even_rows && !mf_graph_even_rows(g, taker->even_rows)) ||
         (taker->late_updates && !mf_graph_late_updates(g)) ||
-        (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)))
+        (taker->slopes && taker->takes && !mf_graph_slopes(g, taker)) ||
+        (taker->bias_sums && taker->takes && !mf_graph_bias_sums(g, taker)))
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "no host memory to group %u operations", g->op_count);
     if (taker->whole_sums)
         mf_graph_whole_sums(g);

@@ -109,14 +109,21 @@ static bool is_way(const mf_cudnn_convolution *conv, const mf_cudnn_way *way, bo
     return !way->compiled && way->deterministic && way->tf32 == tf32 && is_trusted(conv, way);
 }
 
+static bool is_loose(const mf_cudnn_convolution *conv, const mf_cudnn_way *way, bool tf32)
+{
+    return !way->compiled && !way->deterministic && way->tf32 == tf32 && is_trusted(conv, way);
+}
+
+/* engine 0 is the last resort: seen to take 18 to 12,000 times as long as the others */
+enum { LAST_RESORT = 0, LAST_TIMES = 100 };
+
 /* The first FIRST of the list, for `memfit tune` to choose among, and each that needs less than all before it; of those
  * at least the one that needs the least, unless one is there that needs next to nothing. What needs more than `most` is
  * left out where something else is there: for S9 in float32 the library's first choice takes 36 GB beside operands of one. */
 static void add_ways(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, bool tf32,
                      uint32_t room, uint64_t most, uint64_t own_at, double time, mf_cost *cost)
 {
-    /* engine 0 is the last resort: seen to take 18 to 12,000 times as long as the others */
-    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, LAST_RESORT = 0, LAST_TIMES = 100, WIDE = 3 };
+    enum { FIRST = 3, NEXT_TO_NOTHING = 1 << 20, WIDE = 3 };
     uint64_t least = UINT64_MAX;
     uint32_t smallest = UINT32_MAX, taken = 0;
     bool sensible = false;
@@ -154,26 +161,58 @@ static double rate_of(const mf_cudnn_convolution *conv, bool tf32)
     return conv->type != MF_CUDNN_F32 ? 4e8 : few ? 4e6 : 3e7;
 }
 
+/* Microseconds of the library's first way. */
+static double time_of(const mf_cudnn_convolution *conv, double flops, double bytes, bool apart, bool tf32)
+{
+    double time = 4 + bytes / 3e6 + flops / rate_of(conv, tf32);
+    if (tf32)
+        return time;
+    if (apart) /* own kernels are several times as fast: bench/cuda.md */
+        return 10 * time;
+    bool few = conv->direction == MF_CUDNN_FORWARD && conv->type != MF_CUDNN_F32 && conv->in_channels <= 4;
+    return !few ? time : conv->bias ? 6 * time : 1.3 * time;
+}
+
+/* The quickest engines for S9 in float32 want five times their operands (bench/cuda.md, engines). */
+static uint64_t most_workspace(double bytes)
+{
+    enum { SPARE_BYTES = 64 << 20, TIMES_OPERANDS = 6 };
+    return SPARE_BYTES + TIMES_OPERANDS * (uint64_t)bytes;
+}
+
 void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, uint64_t own_at,
                            double flops, double bytes, bool apart, mf_cost *cost)
 {
-    /* the quickest engines for S9 in float32 want five times their operands (bench/cuda.md, engines) */
-    enum { SPARE_BYTES = 64 << 20, TIMES_OPERANDS = 6 };
-    uint64_t most = SPARE_BYTES + TIMES_OPERANDS * (uint64_t)bytes;
-    double time = 4 + bytes / 3e6 + flops / rate_of(conv, false);
-    if (apart) /* own kernels are several times as fast: bench/cuda.md */
-        time *= 10;
-    else if (conv->direction == MF_CUDNN_FORWARD && conv->type != MF_CUDNN_F32 && conv->in_channels <= 4)
-        time *= conv->bias ? 6 : 1.3;
+    uint64_t most = most_workspace(bytes);
+    double time = time_of(conv, flops, bytes, apart, false), quick = time_of(conv, flops, bytes, apart, true);
     /* float32 with a bias has four lists, each a part of the places: inside or apart, with TF32 or not */
     bool wide = conv->type == MF_CUDNN_F32, bias_before = cost->method_count > 0;
-    double quick = 4 + bytes / 3e6 + flops / rate_of(conv, true);
     add_ways(conv, list, count, false,
              conv->bias            ? (wide ? 1 : 3)
              : wide && bias_before ? 3
                                    : 4,
              most, own_at, time, cost);
     add_ways(conv, list, count, true, 2, most, own_at, quick, cost);
+}
+
+void cuda_convolution_loose_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count,
+                                 uint64_t own_at, double flops, double bytes, bool apart, mf_cost *cost)
+{
+    enum { LOOSE = 2, LOOSE_WIDE = 6 };
+    uint64_t most = most_workspace(bytes);
+    for (unsigned tf32 = 0; tf32 < 2; tf32++) {
+        double time = time_of(conv, flops, bytes, apart, tf32);
+        uint32_t taken = 0, before = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            before += is_way(conv, &list[i], tf32);
+            if (!is_loose(conv, &list[i], tf32) || list[i].workspace_bytes > most ||
+                taken == (conv->wide ? LOOSE_WIDE : LOOSE) || cost->method_count + 1 >= MF_MOST_METHODS)
+                continue;
+            bool last = list[i].engine == LAST_RESORT;
+            add_way(cost, &list[i], conv->bias, own_at, time * (0.99 + 0.02 * before) * (last ? LAST_TIMES : 1));
+            taken++;
+        }
+    }
 }
 
 /* The bias in the library's own sum; only where all have one type. */
@@ -196,12 +235,39 @@ static memfit_status ask(mf_cudnn *dnn, const mf_cuda_card *card, const mf_cudnn
     return status;
 }
 
+typedef void (*add_menu)(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, uint64_t own_at,
+                         double flops, double bytes, bool apart, mf_cost *cost);
+
+/* With the bias inside where that may be, and without. What was asked before costs nothing. */
+static memfit_status add_lists(mf_cudnn *dnn, const mf_cuda_card *card, const mf_graph *graph, const mf_op *o,
+                               mf_cudnn_convolution *conv, uint64_t own_at, add_menu add, mf_cost *cost,
+                               memfit_error *err)
+{
+    mf_cudnn_way list[MOST_WAYS];
+    uint32_t count = 0;
+    double flops, bytes;
+    bool apart = cuda_window_is_apart(graph, o);
+    mf_op_cost(graph, o, &flops, &bytes);
+    if (bias_may_be_inside(graph, o)) {
+        conv->bias = true;
+        memfit_status status = ask(dnn, card, conv, list, &count, err);
+        if (status)
+            return status;
+        add(conv, list, count, own_at, flops, bytes, apart, cost);
+        conv->bias = false;
+        const mf_tensor *y = &graph->tensors[o->out[0]]; /* read and written once more without it */
+        bytes += 2 * (double)mf_shape_count(&y->shape) * (double)mf_dtype_bytes(y->dtype);
+    }
+    memfit_status status = ask(dnn, card, conv, list, &count, err);
+    if (status == MEMFIT_OK)
+        add(conv, list, count, own_at, flops, bytes, apart, cost);
+    return status;
+}
+
 memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, const cuda_engine *engine,
                                        const mf_graph *graph, uint32_t op, mf_cost *cost, memfit_error *err)
 {
     mf_cudnn_convolution conv;
-    mf_cudnn_way list[MOST_WAYS];
-    uint32_t count = 0;
     cuda_spec around;
     const mf_op *o = &graph->ops[op];
     if (!cuda_convolution_of(graph, o, &conv))
@@ -212,22 +278,9 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
         return status;
     uint64_t own_at = align256(around.workspace_bytes);
     cuda_spec_end(&around);
-    double flops, bytes;
-    bool apart = cuda_window_is_apart(graph, o);
-    mf_op_cost(graph, o, &flops, &bytes);
-    if (bias_may_be_inside(graph, o)) {
-        conv.bias = true;
-        status = ask(dnn, card, &conv, list, &count, err);
-        if (status)
-            return status;
-        cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, apart, cost);
-        conv.bias = false;
-        const mf_tensor *y = &graph->tensors[o->out[0]]; /* read and written once more without it */
-        bytes += 2 * (double)mf_shape_count(&y->shape) * (double)mf_dtype_bytes(y->dtype);
-    }
-    status = ask(dnn, card, &conv, list, &count, err);
-    if (status == MEMFIT_OK)
-        cuda_convolution_menu(&conv, list, count, own_at, flops, bytes, apart, cost);
+    status = add_lists(dnn, card, graph, o, &conv, own_at, cuda_convolution_menu, cost, err);
+    if (status == MEMFIT_OK && engine->loose_menus) /* behind the others, whose places stay theirs */
+        status = add_lists(dnn, card, graph, o, &conv, own_at, cuda_convolution_loose_menu, cost, err);
     return status;
 }
 

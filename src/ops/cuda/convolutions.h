@@ -16,6 +16,10 @@ memfit_status cuda_convolution_methods(mf_cudnn *dnn, const mf_cuda_card *card, 
  * comes only where there is nothing else. `apart`: own kernels are quicker. */
 void cuda_convolution_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count, uint64_t own_at,
                            double flops, double bytes, bool apart, mf_cost *cost);
+/* The list's ways that add in no fixed order, behind what the menu has: quicker than the fixed ones that stand behind
+ * them in the list, slower than those before. */
+void cuda_convolution_loose_menu(const mf_cudnn_convolution *conv, const mf_cudnn_way *list, uint32_t count,
+                                 uint64_t own_at, double flops, double bytes, bool apart, mf_cost *cost);
 memfit_status cuda_convolution_call(mf_cudnn *dnn, const mf_cuda_card *card, const memfit_host *host,
                                     const mf_graph *graph, uint32_t op, unsigned block, const mf_method *method,
                                     cuda_call **call, memfit_error *err);

@@ -60,6 +60,7 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
     cuda_spec spec;
     *cost = (mf_cost){0};
     b->engine->wide_menus = backend->wide_menus;
+    b->engine->loose_menus = backend->loose_menus;
     memfit_status status = cuda_spec_size(graph, op, b->engine->block, &spec, err);
     bool own = status == MEMFIT_OK;
     if (status && status != MEMFIT_UNSUPPORTED)
@@ -341,6 +342,7 @@ const mf_group_taker mf_cuda_groups = {.takes = takes,
                                        .narrow_feeds = true,
                                        .late_updates = true,
                                        .slopes = true,
+                                       .bias_sums = true,
                                        .whole_sums = true,
                                        .pools_first = true,
                                        .even_rows = CUDA_LEAST_PADDED};

@@ -50,6 +50,7 @@ struct cuda_engine {
     unsigned block;    /* threads of a block */
     char made_by[200]; /* as in mf_backend */
     bool wide_menus;   /* likewise */
+    bool loose_menus;  /* likewise */
 };
 
 /* The backend over an engine, which it owns from then on. */

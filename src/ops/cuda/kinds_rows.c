@@ -47,7 +47,7 @@ static void layer_norm_grad(cuda_spec *s, uint64_t rows, uint64_t size, unsigned
 {
     if (has_out(s, 1) || has_out(s, 2)) {
         cuda_say(s, "#define HAS_SUMS 1\n#define SUM_KIND 1\n");
-        cuda_say_columns(s, rows, size, width, 2, false);
+        cuda_say_columns(s, rows, size, width, 2, false, false);
     } else
         cuda_say(s, "#define V 1\n");
     cuda_say(s, "static constexpr mf_shape domain = {};\n");

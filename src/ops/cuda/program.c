@@ -182,6 +182,15 @@ static bool passes_whole(const cuda_program *p, uint32_t member)
     return true;
 }
 
+/* The sum of a result that the gradient of a normalization is needed for. */
+static bool is_late(const cuda_program *p, uint32_t member)
+{
+    const mf_op *op = p->ops[member];
+    return op->kind == MF_OP_REDUCE && p->sum != MF_NONE && p->late == MF_NONE &&
+           p->ops[p->sum]->kind == MF_OP_BATCH_NORM_GRAD &&
+           (cuda_program_needed(p, op->in[0], member) >> p->sum & 1) != 0;
+}
+
 static bool member_fits(cuda_program *p, uint32_t member)
 {
     const mf_op *op = p->ops[member];
@@ -197,6 +206,10 @@ static bool member_fits(cuda_program *p, uint32_t member)
     p->by_channel |= vectors;
     if (!cuda_program_sums(op->kind))
         return true;
+    if (is_late(p, member)) {
+        p->late = member;
+        return true;
+    }
     bool only = p->sum == MF_NONE && (p->rows > 1 || op->kind == MF_OP_REDUCE);
     p->sum = member;
     return only;
@@ -237,7 +250,7 @@ static bool has_mask(const cuda_program *p)
 
 bool cuda_program_of(const mf_graph *graph, const mf_op *const *ops, uint32_t count, cuda_program *p)
 {
-    *p = (cuda_program){.graph = graph, .count = count, .sum = MF_NONE};
+    *p = (cuda_program){.graph = graph, .count = count, .sum = MF_NONE, .late = MF_NONE};
     if (count == 0 || count > MF_GROUP_MOST)
         return false;
     for (uint32_t i = 0; i < count; i++) {
@@ -334,7 +347,8 @@ static uint64_t clamp(uint64_t n, uint64_t least, uint64_t most)
     return n < least ? least : n;
 }
 
-void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned width, unsigned numbers, bool writes)
+void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned width, unsigned numbers, bool writes,
+                      bool late)
 {
     /* threads along the channels: side by side in memory; all others go through rows */
     uint64_t vectors = channels / width;
@@ -347,8 +361,8 @@ void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned w
     cuda_say(s, "#define V %u\n#define PN %llull\n#define PC %llull\n#define PR %llull\n#define BY_CHANNEL 1\n", width,
              (unsigned long long)(rows * channels), (unsigned long long)channels, (unsigned long long)rows);
     cuda_say(s, "#define TX %u\n#define TY %u\n", along, deep);
+    unsigned join = s->block < 256 ? 1 : 8;
     if (numbers) {
-        unsigned join = s->block < 256 ? 1 : 8;
         cuda_keep(s, 3 * channels);
         uint64_t at = cuda_workspace(s, splits * channels * numbers * sizeof(double));
         cuda_say(s, "#define NACC %u\n#define SPLITS %llull\n#define PARTS_AT %llull\n#define JOIN_X %u\n", numbers,
@@ -367,6 +381,11 @@ void cuda_say_columns(cuda_spec *s, uint64_t rows, uint64_t channels, unsigned w
         cuda_say(s, "#define WRITE_SPLITS %llull\n#define WRITE_ROWS %llull\n", (unsigned long long)parts,
                  (unsigned long long)here);
         cuda_grid(s, "k0", x, parts);
+        if (late) {
+            cuda_say(s, "#define LATE_AT %llull\n",
+                     (unsigned long long)cuda_workspace(s, parts * channels * sizeof(double)));
+            cuda_grid(s, "late0", (channels + join - 1) / join, 1);
+        }
     }
 }
 
@@ -379,7 +398,7 @@ static void say_grid(cuda_spec *s, const cuda_program *p)
         cuda_say(s, "%lld, ", (long long)p->domain.dim[i]);
     cuda_say(s, "}};\n");
     if (p->by_channel) {
-        cuda_say_columns(s, p->rows, p->channels, p->width, numbers, writes);
+        cuda_say_columns(s, p->rows, p->channels, p->width, numbers, writes, p->late != MF_NONE);
         return;
     }
     cuda_say(s, "#define V %u\n#define PN %llull\n#define BY_CHANNEL 0\n", p->width, (unsigned long long)p->elements);

@@ -2,7 +2,8 @@
  * program_text.c: see program_text.h. In the text, tensor t of the program is v<t>[k] where it has an element for each of the
  * domain's, p.c<t>[k] where one a channel, p.o<t> where one in all; p.m3, p.f3 ... are what member 3 needs of each channel.
  * What a thread reads of a row is a struct q: it reads several rows before it computes the first, for the card's memory
- * is only as quick as there are reads under way, and a store keeps the compiler from reading ahead.
+ * is only as quick as there are reads under way, and a store keeps the compiler from reading ahead. It is long because the
+ * text of every member and of every pass over them is made here.
  */
 #include "ops/cuda/program_text.h"
 
@@ -44,15 +45,14 @@ static bool is_vector(const mf_op *op, uint32_t operand)
     return is_norm(op->kind) && operand >= (back ? 2u : 1u);
 }
 
-/* Bit m: member m is needed for `tensor`. */
-static uint32_t needed_for(const cuda_program *p, uint32_t tensor, uint32_t before)
+uint32_t cuda_program_needed(const cuda_program *p, uint32_t tensor, uint32_t before)
 {
     for (uint32_t m = before; m-- > 0;)
         for (uint32_t o = 0; o < p->ops[m]->out_count; o++)
             if (p->ops[m]->out[o] == tensor && tensor != MF_NONE) {
                 uint32_t members = 1u << m;
                 for (uint32_t i = 0; i < p->ops[m]->in_count; i++)
-                    members |= needed_for(p, p->ops[m]->in[i], m);
+                    members |= cuda_program_needed(p, p->ops[m]->in[i], m);
                 return members;
             }
     return 0;
@@ -72,6 +72,8 @@ static uint32_t needed_to_write(const writing *w)
     for (uint32_t m = 0; m < w->p->count; m++)
         if (is_whole_result(w, w->p->ops[m]) && !(there >> m & 1))
             members |= needed_second(w->p, w->p->ops[m]->out[0], m + 1, there);
+    if (w->p->late != MF_NONE)
+        members |= needed_second(w->p, w->p->ops[w->p->late]->in[0], w->p->late, there);
     return members;
 }
 
@@ -463,6 +465,8 @@ static uint32_t overwriting(const writing *w, uint32_t there)
     for (uint32_t m = 0; m < p->count; m++)
         if (is_whole_result(w, p->ops[m]) && !(there >> m & 1))
             second |= needed_second(p, p->ops[m]->out[0], m + 1, there);
+    if (p->late != MF_NONE)
+        second |= needed_second(p, p->ops[p->late]->in[0], p->late, there);
     bool reads = false;
     for (uint32_t m = 0; m < p->count; m++)
         for (uint32_t i = 0; (second & ~there) >> m & 1 && i < p->ops[m]->in_count; i++)
@@ -481,9 +485,9 @@ static uint32_t written_first(const writing *w)
     const mf_op *op = p->sum == MF_NONE ? NULL : p->ops[p->sum];
     if (!op || op->kind == MF_OP_BATCH_NORM)
         return 0;
-    uint32_t first = needed_for(p, op->in[0], p->sum), members = 0;
+    uint32_t first = cuda_program_needed(p, op->in[0], p->sum), members = 0;
     if (op->kind != MF_OP_REDUCE)
-        first |= needed_for(p, op->in[1], p->sum);
+        first |= cuda_program_needed(p, op->in[1], p->sum);
     for (uint32_t m = 0; m < p->count; m++)
         if ((first >> m & 1) && is_whole_result(w, p->ops[m]) && p->ops[m]->kind != MF_OP_MASK &&
             !cuda_is_added(p->graph, p->ops[m], 0))
@@ -511,7 +515,8 @@ static void say_take(writing *w)
     const cuda_program *p = w->p;
     const mf_op *op = p->ops[p->sum];
     bool back = op->kind == MF_OP_BATCH_NORM_GRAD || op->kind == MF_OP_BATCH_NORM_INFER_GRAD;
-    uint32_t members = needed_for(p, op->in[0], p->sum) | (back ? needed_for(p, op->in[1], p->sum) : 0);
+    uint32_t members =
+        cuda_program_needed(p, op->in[0], p->sum) | (back ? cuda_program_needed(p, op->in[1], p->sum) : 0);
     cuda_say(w->s, "#define SUM_KIND %d\n", op->kind == MF_OP_BATCH_NORM ? 0 : back ? 1 : 2);
     say_fetch(w, "take", members, 0, back ? 2 : 1);
     cuda_say(w->s, "static inline void program_take(const args &a, idx i, const channel_values &p, const take_row &q, "
@@ -563,6 +568,14 @@ static void say_finish(writing *w)
     cuda_say(w->s, "}\n");
 }
 
+static void say_late(writing *w)
+{
+    const mf_op *op = w->p->ops[w->p->late];
+    cuda_say(w->s, "#define HAS_LATE 1\nstatic inline void program_late(const args &a, idx j, const double *s)\n{\n");
+    say_result(w, op, 0, op->attr.reduce.function == MF_REDUCE_MEAN ? "s[0] / (double)PR" : "s[0]");
+    cuda_say(w->s, "}\n");
+}
+
 void cuda_program_say(cuda_spec *s, const cuda_program *p)
 {
     if (s->silent)
@@ -580,8 +593,18 @@ void cuda_program_say(cuda_spec *s, const cuda_program *p)
         return;
     uint32_t there = written_first(&w);
     say_fetch(&w, "write", members, members & there, 0);
-    cuda_say(s, "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p, "
-                "const write_row &q)\n{\n");
+    bool late = p->late != MF_NONE;
+    cuda_say(s,
+             "#define HAS_WRITES 1\nstatic inline void program_write(const args &a, idx i, const channel_values &p, "
+             "const write_row &q%s)\n{\n",
+             late ? ", real (&late)[V]" : "");
     say_members(&w, members, ~there, members & there, 0);
+    if (late) {
+        cuda_say(s, "    EACH late[k] += ");
+        say_value(&w, p->ops[p->late]->in[0]);
+        cuda_say(s, ";\n");
+    }
     cuda_say(s, "}\n");
+    if (late)
+        say_late(&w);
 }

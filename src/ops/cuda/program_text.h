@@ -9,6 +9,8 @@ typedef enum { REACH_NONE, REACH_WHOLE, REACH_CHANNEL, REACH_ONE, REACH_WALK } c
 
 cuda_reach cuda_program_reach(const cuda_program *p, uint32_t tensor);
 bool cuda_program_sums(mf_op_kind kind);
+/* Bit m: member m, one of the first `before`, is needed for `tensor`. */
+uint32_t cuda_program_needed(const cuda_program *p, uint32_t tensor, uint32_t before);
 /* Is there a result with an element for each of the domain's? */
 bool cuda_program_writes(const cuda_spec *s, const cuda_program *p);
 /* The functions that program.cu calls. */

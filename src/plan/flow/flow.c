@@ -373,6 +373,8 @@ static memfit_status ask_costs(mf_flow *flow, const mf_cost_source *source, memf
                 return status;
         }
         mf_method *method = &cost.methods[cost.method_count > 1 ? choose_method(flow, source, variables, o, &cost) : 0];
+        if (!method->deterministic && flow->numerics < MF_REORDERED)
+            flow->numerics = MF_REORDERED;
         if (op->kind == MF_OP_ASSUMED && method->workspace_bytes < op->attr.assumed.bytes)
             method->workspace_bytes = op->attr.assumed.bytes;
         flow->workspace[o] = mf_round_up(method->workspace_bytes, flow->alignment);

@@ -95,53 +95,95 @@ ENTRY sums0(args a)
 #endif
 }
 
-/* JOIN_X channels a block, the others of its threads share their parts. */
-ENTRY join0(args a)
+/* JOIN_X channels a block, the others of its threads share their parts. True: this thread has channel j's sums. */
+template <int N>
+static inline bool join_parts(const double *from, idx splits, double (&part)[N][BLOCK], idx &j, double (&sum)[N])
 {
     constexpr int lanes = BLOCK / JOIN_X;
-    __shared__ double part[NACC][BLOCK];
-    idx j = (idx)blockIdx.x * JOIN_X + (idx)threadIdx.x % JOIN_X, lane = (idx)threadIdx.x / JOIN_X;
-    double sum[NACC] = {};
-    for (idx s = lane; s < (idx)SPLITS && j < (idx)PC; s += lanes)
-        for (int n = 0; n < NACC; n++)
-            sum[n] += ((const double *)((char *)a.workspace + PARTS_AT))[(s * (idx)PC + j) * NACC + n];
-    for (int n = 0; n < NACC; n++)
+    idx lane = (idx)threadIdx.x / JOIN_X;
+    j = (idx)blockIdx.x * JOIN_X + (idx)threadIdx.x % JOIN_X;
+    for (int n = 0; n < N; n++)
+        sum[n] = 0;
+    for (idx s = lane; s < splits && j < (idx)PC; s += lanes)
+        for (int n = 0; n < N; n++)
+            sum[n] += from[(s * (idx)PC + j) * N + n];
+    for (int n = 0; n < N; n++)
         part[n][threadIdx.x] = sum[n];
     __syncthreads();
     for (int rows = lanes / 2; rows > 0; rows /= 2) {
         if (lane < rows)
-            for (int n = 0; n < NACC; n++)
+            for (int n = 0; n < N; n++)
                 part[n][threadIdx.x] += part[n][threadIdx.x + rows * JOIN_X];
         __syncthreads();
     }
-    if (lane > 0 || j >= (idx)PC)
-        return;
-    for (int n = 0; n < NACC; n++)
+    for (int n = 0; n < N; n++)
         sum[n] = part[n][threadIdx.x];
-    program_finish(a, j, sum);
+    return lane == 0 && j < (idx)PC;
 }
+
+ENTRY join0(args a)
+{
+    __shared__ double part[NACC][BLOCK];
+    idx j;
+    double sum[NACC];
+    if (join_parts((const double *)((const char *)a.workspace + PARTS_AT), (idx)SPLITS, part, j, sum))
+        program_finish(a, j, sum);
+}
+#endif
+
+#ifdef HAS_LATE
+#define WRITE_ROW(i, q) program_write(a, i, p, q, late)
+#else
+#define WRITE_ROW(i, q) program_write(a, i, p, q)
 #endif
 
 #ifdef HAS_WRITES
 ENTRY k0(args a)
 {
     place at = place_of();
-    if (!at.here)
-        return;
-    channel_values p;
-    program_channel<true>(a, at.c, p);
-    /* The last rows first: whoever came before, the sums or another operation, has left them in the cache. */
-    const idx first = ((idx)WRITE_SPLITS - 1 - (idx)blockIdx.y) * (idx)WRITE_ROWS;
-    const idx end = first < (idx)PR - (idx)WRITE_ROWS ? first + (idx)WRITE_ROWS : (idx)PR;
-    for (idx r = first + at.ty; r < end; r += write_AT_ONCE * TY) {
-        write_row q[write_AT_ONCE];
-        EACH_ROW(write_AT_ONCE)
-        if (u == 0 || r < end - u * TY)
-            program_fetch(a, (r + u * TY) * (idx)PC + at.c, q[u]);
-        EACH_ROW(write_AT_ONCE)
-        if (u == 0 || r < end - u * TY)
-            program_write(a, (r + u * TY) * (idx)PC + at.c, p, q[u]);
+#ifdef HAS_LATE
+    __shared__ real part[V][BLOCK];
+    real late[V] = {};
+#endif
+    if (at.here) {
+        channel_values p;
+        program_channel<true>(a, at.c, p);
+        /* The last rows first: whoever came before, the sums or another operation, has left them in the cache. */
+        const idx first = ((idx)WRITE_SPLITS - 1 - (idx)blockIdx.y) * (idx)WRITE_ROWS;
+        const idx end = first < (idx)PR - (idx)WRITE_ROWS ? first + (idx)WRITE_ROWS : (idx)PR;
+        for (idx r = first + at.ty; r < end; r += write_AT_ONCE * TY) {
+            write_row q[write_AT_ONCE];
+            EACH_ROW(write_AT_ONCE)
+            if (u == 0 || r < end - u * TY)
+                program_fetch(a, (r + u * TY) * (idx)PC + at.c, q[u]);
+            EACH_ROW(write_AT_ONCE)
+            if (u == 0 || r < end - u * TY)
+                WRITE_ROW((r + u * TY) * (idx)PC + at.c, q[u]);
+        }
     }
+#ifdef HAS_LATE
+    EACH part[k][threadIdx.x] = late[k];
+    __syncthreads();
+    for (int rows = TY / 2; rows > 0; rows /= 2) {
+        if (at.ty < rows)
+            EACH part[k][threadIdx.x] += part[k][threadIdx.x + rows * TX];
+        __syncthreads();
+    }
+    if (at.here && at.ty == 0)
+        EACH ((double *)((char *)a.workspace + LATE_AT))[(idx)blockIdx.y * (idx)PC + at.c + k] =
+            (double)part[k][threadIdx.x];
+#endif
+}
+#endif
+
+#ifdef HAS_LATE
+ENTRY late0(args a)
+{
+    __shared__ double part[1][BLOCK];
+    idx j;
+    double sum[1];
+    if (join_parts((const double *)((const char *)a.workspace + LATE_AT), (idx)WRITE_SPLITS, part, j, sum))
+        program_late(a, j, sum);
 }
 #endif
 
