@@ -29,10 +29,9 @@
 
 #include "base/error.h"
 
-enum { MORE = 9 }; /* so many times the slack when no time is left for moving pages */
-#ifndef LESS
-#define LESS 0.75 /* of it while the beginning's time for moving is left: what it grows by then it holds to the end */
-#endif
+enum { MORE = 9 }; /* so many times the slack when no time is left for moving pages; */
+/* this much less of it while the beginning's time for moving is left: what the pool grows by then it holds to the end */
+static const double LESS = 0.75;
 
 bool mf_pages_init(memfit_pool *pool)
 {

@@ -93,11 +93,51 @@ static void a_step_is_packed_close_to_its_fullest(void **state)
     assert_in_range(pack(wants, DENOISING), FULLEST, FULLEST + FULLEST / 64);
 }
 
+/* Forward, each result stays; backward, in the other order: one way is enough, and no other is tried. */
+static void packing_ends_where_it_is_close(void **state)
+{
+    (void)state;
+    enum { LAYERS = 400, COUNT = 2 * LAYERS };
+    static mf_want wants[COUNT];
+    static mf_claim claims[3 * COUNT];
+    static mf_rank ranks[COUNT];
+    static uint64_t loads[MF_SEAT_LOADS * COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        wants[i] = (mf_want){.units = 20000 + i * 37 % 4000, .life = i < LAYERS ? COUNT - 2 * i : 2};
+    mf_packing p = {.wants = wants, .count = COUNT, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
+    mf_seats_pack(&p);
+    assert_in_range(p.pages, p.least, p.least + p.least / 100);
+    assert_in_range(p.work, COUNT, COUNT * COUNT); /* one way looks at half as many */
+}
+
+/* No way is close: the time is bounded all the same. */
+static void packing_ends_after_some_work(void **state)
+{
+    (void)state;
+    enum { COUNT = 2000 };
+    static mf_want wants[COUNT];
+    static mf_claim claims[3 * COUNT];
+    static mf_rank ranks[COUNT];
+    static uint64_t loads[MF_SEAT_LOADS * COUNT];
+    uint32_t seed = 1;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        seed = seed * 1664525 + 1013904223;
+        wants[i] = (mf_want){.units = 1000 + (seed >> 8) % 60000, .life = 1 + (seed >> 20) % 400};
+        wants[i].life = wants[i].life < COUNT - i ? wants[i].life : COUNT - i;
+    }
+    mf_packing p = {.wants = wants, .count = COUNT, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
+    mf_seats_pack(&p);
+    assert_true(p.pages > p.least);
+    assert_in_range(p.work, COUNT, 1 << 23);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_packed_close_to_its_fullest),
         cmocka_unit_test(what_ends_highest_goes_first),
+        cmocka_unit_test(packing_ends_where_it_is_close),
+        cmocka_unit_test(packing_ends_after_some_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
