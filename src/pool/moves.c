@@ -353,12 +353,6 @@ bool mf_moves_plenty(const memfit_pool *pool)
     return pool->pages.move_credit_us > MF_MOVE_FIRST * CREDIT / 4 * 3;
 }
 
-double mf_moves_ample(const memfit_pool *pool)
-{
-    int64_t more = pool->pages.move_credit_us - CREDIT;
-    return more < 0 ? 0.0 : (double)more / (double)((MF_MOVE_FIRST - 1) * CREDIT);
-}
-
 double mf_moves_spent(const memfit_pool *pool)
 {
     int64_t left = pool->pages.move_credit_us, half = CREDIT / 2;

@@ -29,9 +29,7 @@
 
 #include "base/error.h"
 
-enum { MORE = 9 }; /* so many times the slack when no time is left for moving pages; */
-/* this much less of it while the beginning's time for moving is left: what the pool grows by then it holds to the end */
-static const double LESS = 0.75;
+enum { MORE = 9 }; /* so many times the slack when no time is left for moving pages */
 
 bool mf_pages_init(memfit_pool *pool)
 {
@@ -103,12 +101,9 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     uint64_t use = pool->total.now + request;
     if (use < pool->total.peak)
         use = pool->total.peak;
-    uint64_t slack = slack_of(pool, use), most = use + slack * (1 + MORE),
-             lean = slack - (uint64_t)((double)slack * LESS * mf_moves_ample(pool));
-    if (lean < pool->options.bulk_bytes) /* a handle of which a part is in use cannot be moved */
-        lean = slack < pool->options.bulk_bytes ? slack : pool->options.bulk_bytes;
-    uint64_t easy =
-        use + lean + (uint64_t)((double)slack * MORE * mf_moves_spent(pool)); /* the less time is left, the more */
+    double slack = 1 + MORE * mf_moves_spent(pool); /* times options.slack: the less time is left, the more */
+    uint64_t easy = use + (uint64_t)((double)slack_of(pool, use) * slack),
+             most = use + slack_of(pool, use) * (1 + MORE);
     uint64_t planned = mf_repeat_pages(pool) << pool->pages.shift; /* what a plan's places take: then none need move */
     planned = planned < most ? planned : most;
     return (easy > planned ? easy : planned) / pool->pages.bytes;
