@@ -255,6 +255,12 @@ def epochs_of(r):
     return [sum(r["times_ms"][i:i + EPOCH]) / EPOCH for i in range(EPOCH if len(r["times_ms"]) > EPOCH else 0, len(r["times_ms"]), EPOCH)]
 
 
+def typical_ms(r):
+    """The mean over the 16 steps of an epoch of each one's median over the timed epochs: a slow second of the host does not count."""
+    late = [(s[0], t) for s, t in zip(r["steps"], r["times_ms"])][EPOCH if len(r["times_ms"]) > EPOCH else 0:]
+    return statistics.mean(statistics.median(t for s, t in late if s == shape) for shape in {s for s, _ in late})
+
+
 def summary(rows, workload, names, best):
     """Over all rounds, beside the better of PyTorch's own two."""
     of = {al: [r for r in rows if r["workload"] == workload and r["allocator"] == al and "live" in r] for al in names}
@@ -269,6 +275,7 @@ def summary(rows, workload, names, best):
         if ratios and al != better:
             error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0
             line += f"   time {mean[al] / mean[better]:.4f} +- {error:.4f} over {len(ratios)} epochs; rounds " + " ".join(f"{r['mean_ms'] / p['mean_ms']:.4f}" for r, p in pairs)
+            line += "; by medians of each step " + " ".join(f"{typical_ms(r) / typical_ms(p):.4f}" for r, p in pairs)
         print(line, flush=True)
 
 

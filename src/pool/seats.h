@@ -40,13 +40,16 @@ typedef struct mf_packing {
     mf_claim *claims; /* addresses that are not to be had, in the order of their starts; room for twice `count` more */
     size_t claimed;   /* how many */
     mf_rank *ranks;   /* room for `count` */
-    uint64_t *loads;  /* room for four times `count` */
+    uint64_t *loads;  /* room for MF_SEAT_LOADS times `count` */
     uint64_t from;    /* the lowest address of a seat */
-    unsigned way;     /* that was the best */
     uint64_t top;     /* where the highest seat ends; */
-    uint64_t pages;   /* pages that seats, and what stays, lie in */
+    uint64_t pages;   /* pages that seats, and what stays, lie in; */
+    uint64_t least;   /* no packing takes fewer, but for parts of pages; */
+    uint64_t work, most_work; /* claims looked at, and after how many no further way is tried */
 } mf_packing;
+enum { MF_SEAT_LOADS = 6 };
 void mf_seats_pack(mf_packing *p);
-void mf_seats_pack_again(mf_packing *p); /* in the way `way` only, with more patience: it takes no more pages */
+void mf_seats_keep(mf_packing *p);      /* the seats, beside a second packing of the same wants; */
+void mf_seats_take_kept(mf_packing *p); /* instead of that */
 
 #endif

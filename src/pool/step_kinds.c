@@ -9,8 +9,9 @@
 #include "base/error.h"
 
 enum {
-    ALL_WANTS = 65536, /* requests of all kinds */
-    BETTER_PART = 128, /* fewer pages */
+    ALL_WANTS = 65536,  /* requests of all kinds */
+    BETTER_PART = 128,  /* fewer pages */
+    LOOKS_PER_US = 500, /* packing, where the clock is a model */
 };
 
 /* The pages that seats lie in. Without host memory none is known: pages are taken from seats, too. */
@@ -167,26 +168,27 @@ static uint64_t most_at(const mf_repeat *r, bool above)
 static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
 {
     uint64_t above = p->claimed ? mf_round_up(p->claims[p->claimed - 1].end, UINT64_C(1) << p->shift) : 0;
-    uint64_t here = r->from, there = r->from ? 0 : above;
-    p->from = there;
-    mf_seats_pack(p);
-    mf_seats_pack_again(p);
-    k->pages_at[!here] = p->pages;
-    unsigned way = p->way;
+    uint64_t here = r->from, there = r->from ? 0 : above, other;
     p->from = here;
     p->fixed = share_beginning(r, k);
     mf_seats_pack(p);
-    mf_seats_pack_again(p);
-    k->pages_at[here != 0] = p->pages;
-    uint64_t other = most_at(r, !here);
-    if (other + other / BETTER_PART < most_at(r, here != 0)) {
-        for (unsigned i = 0; i < MF_KINDS; i++)
-            r->kinds[i].packed = false;
-        p->from = r->from = there;
-        p->fixed = 0;
-        p->way = way;
-        mf_seats_pack_again(p);
+    k->pages_at[0] = k->pages_at[1] = k->pages = p->pages;
+    k->top = p->top;
+    if (p->pages <= p->least + p->least / BETTER_PART) /* it cannot be much better elsewhere */
+        return;
+    mf_seats_keep(p);
+    p->from = there;
+    p->fixed = 0;
+    mf_seats_pack(p);
+    k->pages_at[!here] = p->pages;
+    other = most_at(r, !here);
+    if (other + other / BETTER_PART >= most_at(r, here != 0)) {
+        mf_seats_take_kept(p);
+        return;
     }
+    for (unsigned i = 0; i < MF_KINDS; i++)
+        r->kinds[i].packed = false;
+    r->from = there;
     k->top = p->top;
     k->pages = p->pages;
 }
@@ -209,7 +211,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     size_t stay = claim_those_that_stay(pool, k->count, NULL), most = stay + 2 * (size_t)k->count;
     mf_claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
     mf_rank *ranks = mf_host_zalloc(pool->host, k->count * sizeof *ranks);
-    uint64_t *loads = mf_host_zalloc(pool->host, 4 * (size_t)k->count * sizeof *loads);
+    uint64_t *loads = mf_host_zalloc(pool->host, MF_SEAT_LOADS * (size_t)k->count * sizeof *loads);
     k->packed = false;
     if (claims && ranks && loads) {
         claim_those_that_stay(pool, k->count, claims);
@@ -222,13 +224,15 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
                         .ranks = ranks,
                         .loads = loads};
         pack_somewhere(r, k, &p);
+        if (pool->device->table->advance_us) /* a model's clock */
+            pool->device->table->advance_us(pool->device, p.work / LOOKS_PER_US);
         k->packed = k->fresh = !too_large(pool, k->pages);
         k->bad = 0;
     }
     set_top(pool);
     mf_host_free(pool->host, claims, most * sizeof *claims);
     mf_host_free(pool->host, ranks, k->count * sizeof *ranks);
-    mf_host_free(pool->host, loads, 4 * (size_t)k->count * sizeof *loads);
+    mf_host_free(pool->host, loads, MF_SEAT_LOADS * (size_t)k->count * sizeof *loads);
     mf_moves_charge(pool, mf_device_now_us(pool->device) - began);
 }
 

@@ -52,31 +52,27 @@ static const struct {
     {5184, 4},    {5184, 3},   {4608, 2},    {1152, 1}};
 enum { SEASON = sizeof season / sizeof *season, SEASON_FULLEST = 311 };
 
-/* Packs a step twice, and looks that no two that live together lie on each other. Returns the pages it takes. */
+/* Packs a step three times, and looks that no two that live together lie on each other. Returns the pages it takes. */
 static uint64_t pack(mf_want *wants, uint32_t count)
 {
     static mf_claim claims[1024];
     static mf_rank ranks[512];
-    static uint64_t loads[2048], starts[512];
+    static uint64_t loads[MF_SEAT_LOADS * 512], starts[512];
     assert_true(count <= 512);
     mf_packing p = {.wants = wants, .count = count, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
-    mf_seats_pack(&p);
-    uint64_t pages = p.pages;
     for (unsigned again = 0; again < 3; again++) {
+        mf_seats_pack(&p);
         for (uint32_t a = 0; a < count; a++)
             for (uint32_t b = a + 1; b < count && b < a + wants[a].life; b++)
                 assert_true(wants[a].start + wants[a].units * (uint64_t)MF_UNIT <= wants[b].start ||
                             wants[b].start + wants[b].units * (uint64_t)MF_UNIT <= wants[a].start);
         for (uint32_t a = 0; a < count; a++) {
-            assert_true(again < 2 || wants[a].start == starts[a]); /* and the same again */
+            assert_true(!again || wants[a].start == starts[a]); /* and the same again */
             starts[a] = wants[a].start;
             assert_true(wants[a].start + wants[a].units * (uint64_t)MF_UNIT <= p.top);
         }
-        mf_seats_pack_again(&p);
-        assert_true(p.pages <= pages);
-        pages = p.pages;
     }
-    return pages;
+    return p.pages;
 }
 
 static void what_ends_highest_goes_first(void **state)
@@ -97,11 +93,51 @@ static void a_step_is_packed_close_to_its_fullest(void **state)
     assert_in_range(pack(wants, DENOISING), FULLEST, FULLEST + FULLEST / 64);
 }
 
+/* Forward, each result stays; backward, in the other order: one way is enough, and no other is tried. */
+static void packing_ends_where_it_is_close(void **state)
+{
+    (void)state;
+    enum { LAYERS = 400, COUNT = 2 * LAYERS };
+    static mf_want wants[COUNT];
+    static mf_claim claims[3 * COUNT];
+    static mf_rank ranks[COUNT];
+    static uint64_t loads[MF_SEAT_LOADS * COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        wants[i] = (mf_want){.units = 20000 + i * 37 % 4000, .life = i < LAYERS ? COUNT - 2 * i : 2};
+    mf_packing p = {.wants = wants, .count = COUNT, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
+    mf_seats_pack(&p);
+    assert_in_range(p.pages, p.least, p.least + p.least / 100);
+    assert_in_range(p.work, COUNT, COUNT * COUNT); /* one way looks at half as many */
+}
+
+/* No way is close: the time is bounded all the same. */
+static void packing_ends_after_some_work(void **state)
+{
+    (void)state;
+    enum { COUNT = 2000 };
+    static mf_want wants[COUNT];
+    static mf_claim claims[3 * COUNT];
+    static mf_rank ranks[COUNT];
+    static uint64_t loads[MF_SEAT_LOADS * COUNT];
+    uint32_t seed = 1;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        seed = seed * 1664525 + 1013904223;
+        wants[i] = (mf_want){.units = 1000 + (seed >> 8) % 60000, .life = 1 + (seed >> 20) % 400};
+        wants[i].life = wants[i].life < COUNT - i ? wants[i].life : COUNT - i;
+    }
+    mf_packing p = {.wants = wants, .count = COUNT, .shift = 21, .claims = claims, .ranks = ranks, .loads = loads};
+    mf_seats_pack(&p);
+    assert_true(p.pages > p.least);
+    assert_in_range(p.work, COUNT, 1 << 23);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_packed_close_to_its_fullest),
         cmocka_unit_test(what_ends_highest_goes_first),
+        cmocka_unit_test(packing_ends_where_it_is_close),
+        cmocka_unit_test(packing_ends_after_some_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
