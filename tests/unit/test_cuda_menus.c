@@ -121,6 +121,16 @@ static void loose_menus_stand_behind(void **state)
             assert_true(cost.methods[3].time_us > 50 * cost.methods[2].time_us); /* the last resort */
         }
     }
+    conv = (mf_cudnn_convolution){.direction = MF_CUDNN_WEIGHTS,
+                                  .type = MF_CUDNN_BF16,
+                                  .dims = 2,
+                                  .before = {1, 1},
+                                  .after = {1, 2},
+                                  .in_channels = 64,
+                                  .out_channels = 256};
+    mf_cost none = {0};
+    cuda_convolution_loose_menu(&conv, list, 7, 0, 1e12, 1e9, false, &none); /* wrong there on an H200 */
+    assert_int_equal(none.method_count, 0);
 }
 
 /* Where the padding before and behind differs, a gradient in float32 takes only engines that were seen to be right there; with TF32,
