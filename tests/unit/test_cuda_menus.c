@@ -294,13 +294,13 @@ static uint32_t pooled(mf_dtype dtype, int64_t kernel)
     return groups_of(&b, mf_g_pool_max(&b, mf_g_unary(&b, MF_UNARY_RELU, 0, 0, x), &w), dtype, 1, &x);
 }
 
-static uint32_t dense_end(mf_unary f, int64_t rows)
+static uint32_t dense_end(mf_unary f, int64_t rows, int64_t columns)
 {
     memfit_error err = {0};
     mf_build b;
     mf_build_begin(&b, NULL, &err);
-    uint32_t in[] = {mf_g_input(&b, "x", MF_BF16, mf_shape_make(2, (int64_t[]){rows, 3072})),
-                     mf_g_input(&b, "bias", MF_BF16, mf_shape_make(1, (int64_t[]){3072}))};
+    uint32_t in[] = {mf_g_input(&b, "x", MF_BF16, mf_shape_make(2, (int64_t[]){rows, columns})),
+                     mf_g_input(&b, "bias", MF_BF16, mf_shape_make(1, (int64_t[]){columns}))};
     return groups_of(&b, mf_g_unary(&b, f, 0, 0, mf_g_binary(&b, MF_ADD, in[0], in[1])), MF_BF16, 2, in);
 }
 
@@ -310,21 +310,22 @@ static void groups_where_they_win(void **state)
     assert_int_equal(pooled(MF_BF16, 2), 2);
     assert_int_equal(pooled(MF_F32, 3), 2);
     assert_int_equal(pooled(MF_BF16, 3), 1); /* forward: windows over each other are read once there */
-    assert_int_equal(dense_end(MF_UNARY_GELU, 8192), 2);
-    assert_int_equal(dense_end(MF_UNARY_GELU, 8191), 1); /* forward */
-    assert_int_equal(dense_end(MF_UNARY_RELU, 64), 2);
+    assert_int_equal(dense_end(MF_UNARY_GELU, 8192, 3072), 2);
+    assert_int_equal(dense_end(MF_UNARY_GELU, 8191, 3072), 1);  /* forward */
+    assert_int_equal(dense_end(MF_UNARY_GELU, 65536, 1280), 1); /* rows too short for their sum */
+    assert_int_equal(dense_end(MF_UNARY_RELU, 64, 3072), 2);
 }
 
 /* Does the own kernel of (rows x length, or turned) (length x columns) come before cuBLASLt? */
-static bool streams(int64_t rows, int64_t columns, int64_t length, bool ta, bool tb)
+static bool streams(mf_dtype type, int64_t rows, int64_t columns, int64_t length, bool ta, bool tb)
 {
     memfit_error err = {0};
     mf_build b;
     mf_graph *g = NULL;
     cuda_spec spec;
     mf_build_begin(&b, NULL, &err);
-    uint32_t x = mf_g_input(&b, "x", MF_F32, mf_shape_make(2, (int64_t[]){rows, tb ? columns : length}));
-    uint32_t w = mf_g_input(&b, "w", MF_F32, mf_shape_make(2, (int64_t[]){ta ? rows : length, columns}));
+    uint32_t x = mf_g_input(&b, "x", type, mf_shape_make(2, (int64_t[]){rows, tb ? columns : length}));
+    uint32_t w = mf_g_input(&b, "w", type, mf_shape_make(2, (int64_t[]){ta ? rows : length, columns}));
     uint32_t roots[] = {x, w, mf_g_matmul(&b, x, w, MF_NONE, ta, tb, 1)};
     assert_int_equal(mf_build_end_keeping(&b, 3, roots, &g), MEMFIT_OK);
     assert_ok(cuda_spec_make(NULL, g, g->op_count - 1, 256, &spec, &err), err);
@@ -339,12 +340,23 @@ static bool streams(int64_t rows, int64_t columns, int64_t length, bool ta, bool
 static void thin_products_where_they_win(void **state)
 {
     (void)state;
-    assert_true(streams(69, 6, 721920, false, true));    /* spread */
-    assert_true(streams(183, 2, 762880, true, false));   /* outer, few columns */
-    assert_false(streams(140, 14, 763904, true, false)); /* outer */
-    assert_false(streams(45, 12, 128000, false, false)); /* sum */
-    assert_true(streams(32, 10, 8355872, false, false)); /* S7 */
-    assert_true(streams(32, 10, 8355872, true, false));
+    const mf_dtype f32 = MF_F32, bf16 = MF_BF16;
+    assert_true(streams(f32, 69, 6, 721920, false, true));    /* spread */
+    assert_true(streams(f32, 183, 2, 762880, true, false));   /* outer, few columns */
+    assert_false(streams(f32, 83, 4, 143360, true, false));   /* whole vectors */
+    assert_true(streams(bf16, 44, 4, 5177344, true, false));  /* no whole vector in 16 bits */
+    assert_false(streams(bf16, 188, 3, 159744, true, false)); /* short */
+    assert_false(streams(f32, 140, 14, 763904, true, false));
+    assert_false(streams(bf16, 38, 10, 5898240, true, false));
+    assert_false(streams(f32, 45, 12, 128000, false, false)); /* sum */
+    assert_false(streams(f32, 13, 16, 12058624, false, false));
+    assert_false(streams(f32, 24, 1, 7143424, false, false));
+    assert_true(streams(bf16, 27, 7, 5963776, false, false));
+    assert_false(streams(bf16, 39, 6, 5308416, false, false));
+    assert_true(streams(f32, 32, 10, 8355872, false, false)); /* S7 */
+    assert_true(streams(f32, 32, 10, 8355872, true, false));
+    assert_false(streams(bf16, 43, 10, 8355872, false, false)); /* in 16 bits the library is quicker */
+    assert_false(streams(bf16, 43, 10, 8355872, true, false));
 }
 
 /* Layers of one shape share the library's plan, whichever ends first; what is another convolution or another way does not. */

@@ -73,7 +73,8 @@ static memfit_status cuda_query(mf_backend *backend, const mf_graph *graph, uint
         mf_cost one = mf_cost_one(spec.workspace_bytes, 2.0 * spec.launch_count + bytes / 2e6 + flops / rate);
         one.methods[0].numerics = cost->method_count ? MF_REORDERED : MF_BITWISE;
         for (uint32_t i = 0; i < cost->method_count && spec.streams; i++) /* at 0.9 to 1.1 TB/s on an H200 */
-            if (cost->methods[i].time_us < bytes / 1e6)
+            if (cost->methods[i].time_us < bytes / 1e6 &&
+                !(spec.tf32_is_quicker && cost->methods[i].numerics == MF_CHANGED))
                 cost->methods[i].time_us = bytes / 1e6;
         cost->methods[cost->method_count++] = one.methods[0];
     }

@@ -28,6 +28,7 @@ typedef struct cuda_spec {
     bool many;    /* one launch serves any number of such operations (many.h) */
     bool slow;    /* plain loops, where a library is not there */
     bool streams; /* one pass over its operands at the card's bandwidth, where a library's way is far from that */
+    bool tf32_is_quicker; /* where it streams, a library's way in TF32 still is */
     const char *family;
     cuda_launch launches[CUDA_MOST_LAUNCHES];
     uint32_t launch_count;

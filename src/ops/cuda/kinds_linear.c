@@ -346,12 +346,22 @@ static bool thin_of(const cuda_spec *s, int64_t m, int64_t n, int64_t k, int64_t
     return fits && is_float(s, s->op->in[0]) && s->graph->tensors[s->op->out[0]].dtype != MF_F64;
 }
 
-/* Where it is faster than cuBLASLt, of 31 drawn shapes (docs/bench/cuda.md): spread along the axis on all; outer
- * products with few columns; the others on an axis of several millions (S7). Elsewhere it stands behind the library. */
-static bool thin_wins(const thin_product *t)
+/* Where it was faster than everything cuBLASLt has, of 38 to 40 shapes drawn for each form and type on an H200
+ * (docs/bench/cuda.md): spread along the axis; outer products with few columns, unless they are short and many rows or the
+ * library reads whole vectors; sums of some columns over several millions. Elsewhere it stands behind the library. */
+static bool thin_wins(const thin_product *t, bool half)
 {
-    enum { LONG = 1 << 22, FEW_COLUMNS = 5 };
-    return t->form == THIN_SPREAD || (t->form == THIN_OUTER && t->columns <= FEW_COLUMNS) || t->length >= LONG;
+    enum { SHORT = 1 << 18, LONG = 1 << 22, FEW = 7, SOME = 10 };
+    if (t->form == THIN_SPREAD)
+        return true;
+    if (t->form == THIN_OUTER) {
+        bool whole = !half && t->columns % 4 == 0 && t->length < LONG;
+        bool few = t->columns <= FEW && (t->rows <= 128 || t->length >= SHORT) && !whole;
+        return few || (t->columns <= SOME && t->length >= LONG && (half ? t->rows <= 32 : t->rows >= 24));
+    }
+    if (t->length < LONG || t->columns < 2)
+        return false;
+    return half ? t->columns <= FEW && t->rows >= 16 && t->rows <= 32 : t->columns <= SOME + 1 && t->rows >= 2;
 }
 
 static void say_thin(cuda_spec *s, const thin_product *t)
@@ -360,7 +370,8 @@ static void say_thin(cuda_spec *s, const thin_product *t)
     static const char *const names[] = {"THIN_SUM", "THIN_SPREAD", "THIN_OUTER"};
     uint64_t parts = (uint64_t)(t->length + PART - 1) / PART, blocks = parts < MOST_BLOCKS ? parts : MOST_BLOCKS;
     s->family = "thin.cu";
-    s->streams = thin_wins(t);
+    s->streams = thin_wins(t, mf_dtype_bytes(s->graph->tensors[s->op->in[0]].dtype) == 2);
+    s->tf32_is_quicker = t->form == THIN_SUM && t->rows > 32;
     s->slow = !s->streams;
     cuda_say(s, "#define %s 1\n#define THIN_R %lld\n#define THIN_S %lld\n#define THIN_L %lldll\n#define Y_IN %u\n",
              names[t->form], (long long)t->rows, (long long)t->columns, (long long)t->length, t->y);

@@ -304,16 +304,16 @@ static bool is_long(const mf_op *op)
     }
 }
 
-/* A sum over rows with a long function before it pays where there is much to read: of 20 shapes the group was the
- * faster on all four from 32 million elements on and on six of 16 below (docs/bench/cuda.md). GPT-2's 25 million, by
- * which its step gained, are in. */
+/* A sum over rows with a long function before it pays where rows are long and there is much to read: of 40 shapes with
+ * at least 24 million elements the group was the faster on 11 of the 12 from 2304 channels on, and on 10 of 28 below
+ * (docs/bench/cuda.md). GPT-2 and ViT have 3072. */
 static bool pays(const cuda_program *p)
 {
-    enum { LEAST = 24 << 20 };
+    enum { LEAST = 24 << 20, LONG_ROWS = 2304 };
     bool sums = p->sum != MF_NONE && p->ops[p->sum]->kind == MF_OP_REDUCE, takes_long = false;
     for (uint32_t i = 0; i < p->count; i++)
         takes_long |= is_long(p->ops[i]);
-    return p->count == 1 || !sums || !takes_long || p->elements >= LEAST;
+    return p->count == 1 || !sums || !takes_long || (p->elements >= LEAST && p->channels >= LONG_ROWS);
 }
 
 bool cuda_program_takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
