@@ -7,11 +7,10 @@ With --repeat the shortest run of steps at the end that was the same the time be
 sizes has none).
 
 What is not in it is what kernels take for themselves, but for convolutions: each takes as much as it reads and writes, to turn it over (TF32 kernels want channels
-last); --workspace changes that. Loops with side streams cannot be recorded; torch.compile is left out, and its model run as it is; so is
-autocast: all is float32 that a loop does not turn itself. Times are by a model of the card: of every operation the most of 4 us, its bytes at 3 TB/s and its arithmetic at --tflops.
+last); --workspace changes that. Loops with side streams cannot be recorded; torch.compile is left out, and its model run as it is. Autocast is
+to bfloat16, by the functions' names; attention keeps no table of scores. Times are by a model of the card: of every operation the most of 4 us, its bytes at 3 TB/s and its arithmetic at --tflops.
 """
 import argparse
-import contextlib
 import importlib
 import pathlib
 import sys
@@ -45,7 +44,59 @@ def main():
     torch.compile = lambda model, **_: model
     torch.nn.Module.cuda = lambda self, *_: self.to("meta")
     torch.Tensor.cuda = lambda self, *_, **__: self.to("meta")
-    torch.autocast = lambda *_, **__: contextlib.nullcontext()
+    half = {"linear", "conv2d", "conv1d", "matmul", "__matmul__", "bmm", "einsum", "scaled_dot_product_attention"}
+    whole = {"layer_norm", "group_norm", "softmax", "log_softmax", "cross_entropy", "mse_loss", "kl_div", "exp", "pow", "norm", "nll_loss", "sum", "cumsum"}
+
+    class Autocast(TorchFunctionMode):
+        """As autocast to bfloat16: products in it, what needs all digits in float32; the weights' copies are kept until it ends."""
+
+        def __init__(self, *_, **__):
+            super().__init__()
+            self.kept = {}
+
+        def __exit__(self, *why):
+            self.kept.clear()
+            return super().__exit__(*why)
+
+        def cast(self, t, to):
+            if not isinstance(t, torch.Tensor) or t.dtype not in (torch.float32, torch.bfloat16) or t.dtype == to:
+                return t
+            if t.is_leaf and t.requires_grad and to == torch.bfloat16:
+                if id(t) not in self.kept:
+                    with torch.enable_grad():
+                        self.kept[id(t)] = t.to(to)
+                return self.kept[id(t)]
+            return t.to(to)
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            name = getattr(func, "__name__", "")
+            to = torch.bfloat16 if name in half else torch.float32 if name in whole else None
+            if to:
+                args = [self.cast(x, to) for x in args]
+                kwargs = {k: self.cast(x, to) for k, x in (kwargs or {}).items()}
+            if name == "scaled_dot_product_attention":
+                return attention(*args[:3])
+            return func(*args, **(kwargs or {}))
+
+    class Flash(torch.autograd.Function):
+        """Attention that keeps no table of scores, as on a card."""
+
+        @staticmethod
+        def forward(ctx, q, k, v):
+            out = torch.empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3], dtype=q.dtype, device=q.device).transpose(1, 2)
+            sums = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+            ctx.save_for_backward(q, k, v, out, sums)
+            return out
+
+        @staticmethod
+        def backward(ctx, g):
+            q, k, v, out, sums = ctx.saved_tensors
+            kept = torch.empty_like(sums), torch.empty(q.shape, dtype=torch.float32, device=q.device)  # noqa: F841, what the kernel takes for itself
+            return tuple(torch.empty(t.shape[0], t.shape[2], t.shape[1], t.shape[3], dtype=t.dtype, device=t.device).transpose(1, 2) for t in (q, k, v))
+
+    attention = Flash.apply
+    torch.nn.functional.scaled_dot_product_attention = lambda q, k, v, *_, **__: attention(q, k, v)
+    torch.autocast = Autocast
     item = torch.Tensor.item
     torch.Tensor.item = lambda self: 0.0 if self.device.type == "meta" else item(self)  # the loops only print it
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):  # optimizers as on a card
