@@ -91,8 +91,24 @@ typedef struct call {
     bool turned;      /* it lies step by step already: another recurrent layer made it */
     uint64_t one;     /* bytes of the outputs of all steps */
     uint64_t weights; /* of both kernels and both biases */
+    uint64_t state;   /* of one step: the hidden one, and an LSTM's cell */
+    uint32_t states;
     uint64_t workspace, reserve;
 } call;
+
+/* States are as large as one step, but held from the layer's call to its backward: above 1 MiB they lie among the large blocks,
+ * and one of them in the segment of a workspace that was freed keeps the next workspace out of it. */
+static void take_states(mf_eager *e, const call *c, uint32_t blocks[2])
+{
+    blocks[0] = mf_eager_take(e, c->state);
+    blocks[1] = c->states > 1 ? mf_eager_take(e, c->state) : MF_NONE;
+}
+
+static void drop_states(mf_eager *e, const uint32_t blocks[2])
+{
+    mf_tape_drop(e->tape, blocks[0]);
+    mf_tape_drop(e->tape, blocks[1]);
+}
 
 /* Bidirectional: Keras hands both directions to cuDNN in one call. Here each has its own part of it; the workspace is the
  * whole, and no two of them are alive at once. */
@@ -129,6 +145,8 @@ static bool find_call(const mf_eager *e, const mf_op *op, bool backward, call *c
                                .input = (uint64_t)x->dim[x->rank - 1],
                                .units = units,
                                .dtype = dtype};
+    c->state = whole.batch * units * mf_dtype_bytes(dtype);
+    c->states = whole.lstm ? 2 : 1;
     c->workspace = mf_recurrent_workspace(&whole, mf_recurrent_persistent(&whole, backward));
     whole.both = false;
     c->reserve = mf_recurrent_reserve(&whole);
@@ -140,17 +158,24 @@ bool mf_eager_recurrent_forward(mf_eager *e, const mf_op *op)
     call c;
     if (!recurrent(op->kind) || !find_call(e, op, false, &c))
         return false;
+    uint32_t first[2], after[2]; /* states: zeros, and the last ones, which nobody wants */
+    take_states(e, &c, first);
+    uint32_t weights = mf_eager_take(e, c.weights);
     uint32_t turned = mf_eager_take(e, c.turned ? 0 : mf_eager_bytes(e, c.x)); /* step by step */
-    uint32_t weights = mf_eager_take(e, c.weights), packed = mf_eager_take(e, c.weights);
     uint32_t y = mf_eager_take(e, c.one);
+    take_states(e, &c, after);
+    uint32_t packed = mf_eager_take(e, c.weights);
     uint32_t passing = mf_eager_take(e, c.workspace), reserve = mf_eager_take(e, c.reserve);
     if (e->workspace_most < c.workspace)
         e->workspace_most = c.workspace;
-    const uint32_t saved[] = {e->value[c.x], weights, packed, y, reserve};
+    const uint32_t saved[] = {e->value[c.x], weights, packed, first[0], first[1], y, reserve};
     for (size_t i = 0; i < sizeof saved / sizeof *saved; i++)
-        mf_eager_save(e, saved[i]);
+        if (saved[i] != MF_NONE)
+            mf_eager_save(e, saved[i]);
     mf_tape_drop(e->tape, passing);
     mf_tape_drop(e->tape, turned);
+    drop_states(e, after);
+    drop_states(e, first);
     mf_tape_drop(e->tape, weights);
     mf_tape_drop(e->tape, packed);
     mf_tape_drop(e->tape, reserve);
@@ -170,24 +195,32 @@ bool mf_eager_recurrent_backward(mf_eager *e, const mf_op *op)
     call c;
     if (!recurrent(op->kind) || !find_call(e, op, true, &c))
         return false;
-    uint32_t whole = MF_NONE, turned = MF_NONE;
-    if (op->out[0] == MF_NONE ||
-        e->grad[op->out[0]] == MF_NONE) { /* only the last step's output has one: among zeros */
+    uint32_t whole = MF_NONE, turned = MF_NONE, of_after[2], of_first[2];
+    bool among_zeros =
+        op->out[0] == MF_NONE || e->grad[op->out[0]] == MF_NONE; /* only the last step's output has one */
+    if (among_zeros)
         whole = mf_eager_take(e, c.one);
+    take_states(e, &c, of_after); /* zeros */
+    uint32_t x = mf_eager_take(e, c.turned ? 0 : mf_eager_bytes(e, c.x));
+    if (among_zeros)
         turned = mf_eager_take(e, c.one);
-    }
-    uint32_t x = mf_eager_take(e, c.turned ? 0 : mf_eager_bytes(e, c.x)), dx = mf_eager_take(e, mf_eager_bytes(e, c.x));
+    uint32_t dx = mf_eager_take(e, mf_eager_bytes(e, c.x));
+    take_states(e, &c, of_first);
     mf_eager_workspace(e, c.workspace);
+    mf_tape_drop(e->tape, turned);
+    mf_tape_drop(e->tape, x);
+    x = mf_eager_take(e, c.turned ? 0 : mf_eager_bytes(e, c.x)); /* once more, for the weights */
     uint32_t weights = mf_eager_take(e, c.weights);
     mf_eager_workspace(e, c.workspace);
+    mf_tape_drop(e->tape, x);
+    drop_states(e, of_first);
+    drop_states(e, of_after);
+    mf_tape_drop(e->tape, whole);
     mf_eager_give_new(e, c.product->in[1]);
     mf_eager_give_new(e, op->in[1]);
     for (uint32_t k = 2; k < c.product->in_count; k++)
         mf_eager_give_new(e, c.product->in[k]);
     mf_tape_drop(e->tape, weights);
-    mf_tape_drop(e->tape, x);
-    mf_tape_drop(e->tape, turned);
-    mf_tape_drop(e->tape, whole);
     mf_eager_give(e, c.x, dx);
     return true;
 }
