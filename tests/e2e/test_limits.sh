@@ -24,7 +24,8 @@ check "$dir/dilated.json" --batch 16 --factors 1.3 --isa "$isas"
 # (series.json: number 28 of `draw_models.py` with seed 20261116.)
 check "$f/series.json" --batch 64 --sweep 1.06
 
-# What a refusal says would suffice is not much more than what a run takes that is not limited.
+# What a refusal says would suffice is not much more than what a run takes that is not limited: half as much again, or 1.25 MiB (without AVX-512
+# nothing is compiled, and a small model's process takes less than planning it).
 for model in mlp.keras cnn.keras residual.json; do
     args=("$f/$model" --data synthetic:64 --batch-size 32 --steps 1 --threads 2 --quiet)
     "$MEMFIT" train "${args[@]}" --json >"$dir/free" 2>"$dir/err" || fail "$model: $(cat "$dir/err")"
@@ -32,16 +33,17 @@ for model in mlp.keras cnn.keras residual.json; do
     "$MEMFIT" train "${args[@]}" --memory $((took * 8 / 10)) >/dev/null 2>"$dir/err" && fail "$model runs in eight tenths of what it takes"
     # Where the process alone is above the limit, there is no plan to speak of.
     said=$(sed -nE 's/.*plan found needs ([0-9.]+ .iB).*/\1/p; s/.*at least ([0-9.]+ .iB).*the process alone.*/\1/p' "$dir/err")
-    awk -v said="$said" -v took="$took" 'BEGIN { split(said, s); u["KiB"] = 1024; u["MiB"] = 1048576; b = s[1] * u[s[2]]; exit !(b > 0 && b <= took * 1.5) }' ||
+    awk -v said="$said" -v took="$took" 'BEGIN { split(said, s); u["KiB"] = 1024; u["MiB"] = 1048576; b = s[1] * u[s[2]]; exit !(b > 0 && (b <= took * 1.5 || b <= took + 1.25 * u["MiB"])) }' ||
         fail "$model takes $took bytes: $(cat "$dir/err")"
 done
 
-# What plan counts beside the arena is what training takes at most, with validation and partial batches; and not much more.
+# What plan counts beside the arena is what training takes at most, with validation and partial batches; and not much more (4 MiB where kernels of fewer
+# instructions take less).
 "$MEMFIT" plan "$dir/frozen.json" --batch-size 8 --threads 2 --json --quiet >"$dir/plan" 2>"$dir/err" || fail "plan: $(cat "$dir/err")"
 "$MEMFIT" train "$dir/frozen.json" --data synthetic:13 --validation-data synthetic:14 --epochs 1 --batch-size 8 --threads 2 --out "$dir/frozen.keras" --json --quiet \
     >"$dir/train" 2>"$dir/err" || fail "train: $(cat "$dir/err")"
 said=$(key fixed_bytes "$dir/plan") took=$(key fixed_bytes "$dir/train")
-[ "$took" -le "$said" ] && [ $((said * 100)) -le $((took * 135)) ] || fail "a frozen net: $said bytes fixed are planned, $took measured"
+[ "$took" -le "$said" ] && { [ $((said * 100)) -le $((took * 135)) ] || [ $((said - took)) -le 4194304 ]; } || fail "a frozen net: $said bytes fixed are planned, $took measured"
 
 # One convolution on a large image and most of the bytes in one layer's weights: what plan admits at batch 1 trains, at the byte.
 large="$MEMFIT_SOURCE/tests/fixtures/plan/conv_pool_1024.json"
