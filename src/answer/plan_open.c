@@ -300,7 +300,10 @@ static memfit_status read_runtime(memfit_plan *plan, const memfit_plan_options *
     f->given = o->runtime != NULL;
     f->runtime = o->card || (o->device && mf_words_card(o->device)) ? MF_RUNTIME_TENSORFLOW : MF_RUNTIME_MEMFIT;
     if (o->runtime && !mf_runtime_parse(o->runtime, &f->runtime))
-        return mf_fail(err, MEMFIT_INVALID, "runtime \"%s\": must be memfit, tensorflow, torch or jax", o->runtime);
+        return mf_fail(err, MEMFIT_INVALID,
+                       "runtime \"%s\": must be memfit, tensorflow, torch or jax\n"
+                       "the answer names the version that it is about; no other can be asked for",
+                       o->runtime);
     return MEMFIT_OK;
 }
 

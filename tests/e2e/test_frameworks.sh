@@ -86,7 +86,7 @@ grep -q "gradient_accumulation_steps=" "$t/out" || fail "no line for TensorFlow 
 run "$models/cnn-float32.json" --runtime torch; [ $? = 4 ] || fail "torch on a cpu"
 head -1 "$t/out" | grep -q "^NOT KNOWN in PyTorch: .*--for CARD" || fail "$(head -1 "$t/out")"
 run "$models/cnn-float32.json" --for t4 --runtime mxnet; [ $? = 2 ] || fail "mxnet"
-grep -q "must be memfit, tensorflow, torch or jax" "$t/err" || fail "$(cat "$t/err")"
+grep -q "must be memfit, tensorflow, torch or jax" "$t/err" && grep -q "names the version" "$t/err" || fail "$(cat "$t/err")"
 
 # Files of other programs are named, with the next step.
 foreign() { # FILE WORDS
@@ -99,13 +99,14 @@ foreign "$other/module.pt" "a module saved by PyTorch"
 foreign "$other/script.pt" "a TorchScript program"
 foreign "$other/program.pt2" "an exported program of PyTorch"
 foreign "$other/old.pth" "a file of PyTorch"
+grep -q "memfit.torch_trace" "$t/err" || fail "no way to plan a PyTorch program: $(cat "$t/err")"
 printf '\010\010\022\007pytorch\032\0052.0.0' >"$t/m.onnx"; foreign "$t/m.onnx" "an ONNX model"
 printf '\010\001\022\100savedmodel' >"$t/saved_model.pb"; foreign "$t/saved_model.pb" "a SavedModel"
 printf '\100\0\0\0\0\0\0\0{"a":{}}' >"$t/m.safetensors"; foreign "$t/m.safetensors" "a safetensors file"
 printf '\200\004\225junk' >"$t/m.pkl"; foreign "$t/m.pkl" "a Python pickle"
 mkdir "$t/saved" && cp "$t/saved_model.pb" "$t/saved"
 run "$t/saved"; [ $? = 4 ] && grep -q "a SavedModel" "$t/err" || fail "a folder with a SavedModel: $(cat "$t/err")"
-mkdir "$t/empty"; run "$t/empty"; [ $? = 5 ] && grep -q "a folder without config.json" "$t/err" || fail "an empty folder: $(cat "$t/err")"
+mkdir "$t/empty"; run "$t/empty"; [ $? = 5 ] && grep -q "a folder without config.json" "$t/err" && grep -q "name a .keras" "$t/err" || fail "an empty folder: $(cat "$t/err")"
 
 # Float32 products run in TF32 on cards that have it: an A100 is faster than an RTX 3090, both than a V100's float32.
 step() { run "$MEMFIT_SOURCE/tests/fixtures/plan/resnet50_10.json" -b 64 --for rtx-3090,"$1" && sed -n 's/.* \([0-9.]*\) ms$/\1/p' "$t/out" | tr '\n' ' '; }

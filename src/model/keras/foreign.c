@@ -16,6 +16,8 @@
 
 static const char reads[] = "memfit plan reads Keras models: .keras, .h5 and the JSON of model.to_json()";
 
+static const char records[] = "record a step with memfit.torch_trace in Python, and plan the trace: --runtime torch";
+
 static bool holds(const unsigned char *data, uint64_t bytes, const char *text)
 {
     return memmem(data, bytes, text, strlen(text)) != NULL;
@@ -26,21 +28,26 @@ static memfit_status refuse(const char *what, memfit_error *err)
     return mf_fail(err, MEMFIT_UNSUPPORTED, "%s\n%s", what, reads);
 }
 
+static memfit_status refuse_torch(const char *what, memfit_error *err)
+{
+    return mf_fail(err, MEMFIT_UNSUPPORTED, "%s\n%s; %s", what, records, reads);
+}
+
 static memfit_status torch_archive(const unsigned char *data, uint64_t bytes, memfit_error *err)
 {
     enum { DIRECTORY = 1 << 20 };
     uint64_t tail = bytes < DIRECTORY ? bytes : DIRECTORY;
     const unsigned char *end = data + bytes - tail;
     if (holds(end, tail, "/code/__torch__"))
-        return refuse("a TorchScript program of PyTorch: it has no training step", err);
+        return refuse_torch("a TorchScript program of PyTorch: it has no training step", err);
     if (holds(end, tail, "/models/model.json") && holds(end, tail, "/data/weights/"))
-        return refuse("an exported program of PyTorch (torch.export): it has no training step", err);
+        return refuse_torch("an exported program of PyTorch (torch.export): it has no training step", err);
     if (!holds(end, tail, "/data.pkl"))
         return MEMFIT_OK;
-    return refuse(holds(data, bytes, "torch.nn.modules")
-                      ? "a module saved by PyTorch (torch.save): Python code that is not run"
-                      : "weights saved by PyTorch (torch.save): they do not say what the model computes",
-                  err);
+    return refuse_torch(holds(data, bytes, "torch.nn.modules")
+                            ? "a module saved by PyTorch (torch.save): Python code that is not run"
+                            : "weights saved by PyTorch (torch.save): they do not say what the model computes",
+                        err);
 }
 
 static bool begins(const unsigned char *data, uint64_t bytes, const char *magic, size_t n)
@@ -67,7 +74,7 @@ memfit_status mf_foreign_model(const unsigned char *data, uint64_t bytes, memfit
     if (begins(data, bytes, "PK\x03\x04", 4))
         return torch_archive(data, bytes, err);
     if (begins(data, bytes, old_torch, 14))
-        return refuse(
+        return refuse_torch(
             "a file of PyTorch (torch.save, the format before 1.6): weights or a module, which memfit does not read",
             err);
     if (bytes > 2 && data[0] == 0x80 && data[1] >= 2 && data[1] <= 5)

@@ -270,7 +270,9 @@ static memfit_status load_folder(loader *l, const char *path)
             return mf_fail(
                 l->err, MEMFIT_UNSUPPORTED,
                 "a SavedModel: a TensorFlow program, not a Keras model\nload it in Keras and save it as .keras");
-        return mf_fail(l->err, MEMFIT_NOT_FOUND, "a folder without config.json: no model");
+        return mf_fail(l->err, MEMFIT_NOT_FOUND,
+                       "a folder without config.json: no model\n"
+                       "name a .keras or .h5 file, or a folder that a .keras file was unpacked to");
     }
     st = parse_config(l, text.data, text.bytes, "config.json");
     mf_os_unmap_file(&text);
