@@ -982,6 +982,8 @@ static void penalties_and_indices(void **state)
 
 int main(void)
 {
+    if (test_isa_is_missing())
+        return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions),
         cmocka_unit_test(odd_convolutions),
