@@ -1,6 +1,6 @@
 """Parts of gpu_train.py about what goes wrong: kills, a full card, a lost context, other libraries than a checkpoint was made with."""
-import ctypes
 import glob
+import json
 import os
 import pathlib
 import random
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 from gpu_results import NOT_BUILT, in_parallel, kept_folder, program, too_late, train
 
@@ -158,44 +159,79 @@ def lost(memfit, results, nvml, models, deadline):
                         said=" ".join(told)[-300:], error="" if j else after)
 
 
-def cudnns():
-    """Where this machine has a cuDNN, by version."""
-    found = {}
-    folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", *glob.glob("/usr/local/cuda*/lib64"), *glob.glob("/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib"), *[f"{d}/nvidia/cudnn/lib" for d in sys.path]]
-    for path in [f"{d}/libcudnn.so.9" for d in folders if os.path.exists(f"{d}/libcudnn.so.9")]:
-        try:
-            call = ctypes.CDLL(path).cudnnGetVersion
-            call.restype = ctypes.c_size_t
-            found[call()] = path
-        except OSError:
-            pass
-    return found
+def cudnn_files():
+    """Where this machine has a cuDNN, each file once."""
+    folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", *glob.glob("/usr/local/cuda*/lib64"), *glob.glob("/usr/local/cuda*/lib"), *glob.glob("/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib"),
+               *glob.glob("/opt/*/lib/python3*/site-packages/nvidia/cudnn/lib"), *[f"{d}/nvidia/cudnn/lib" for d in sys.path], *os.environ.get("GPU_CHECK_CUDNNS", "").split(":")]
+    return sorted({os.path.realpath(f"{d}/libcudnn.so.9"): f"{d}/libcudnn.so.9" for d in folders if d and os.path.exists(f"{d}/libcudnn.so.9")}.values())
+
+
+def cudnn_of(said):
+    """The version that ran, by what `memfit train --json` says of itself; 0: none."""
+    try:
+        found = re.search(r", cuDNN (\d+)", json.loads(said)["made_by"])
+    except (ValueError, KeyError):
+        return None
+    return int(found.group(1)) if found else 0
+
+
+def edit_maker(path, into):
+    """A checkpoint that was made by something else: one bit of what it recorded of its maker (src/train/checkpoint.c, word 23)."""
+    with zipfile.ZipFile(path) as a, zipfile.ZipFile(into, "w") as b:
+        for i in a.infolist():
+            data = bytearray(a.read(i))
+            if i.filename == "memfit.state":
+                data[24 + 8 * 23 + 5] ^= 1
+            b.writestr(i, bytes(data))
 
 
 def versions(memfit, results, nvml, models, deadline):
-    """A checkpoint that goes on elsewhere says `reordered`; one that goes on where it was made does not, and gives the same bits."""
+    """A checkpoint that goes on elsewhere says `reordered`; one that goes on where it was made does not, and gives the same bits. Which cuDNN a run really had is what memfit says of
+    it: two copies in one process find each other's parts, so nobody else is asked."""
     path = str(next(m for m in models if m.stem == "cnn"))
     base = [path, "--data", "synthetic:256", "--batch-size", "32", "--epochs", "100"]
 
     def run(device, *args, env=None):
-        return subprocess.run([memfit, "train", *base, *args, "--device", device], capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
+        return subprocess.run([memfit, "train", *base, *args, "--device", device, "--json"], capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "2", **(env or {})})
 
-    found = cudnns()
-    none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
-    ways = [("cpu, then the card", "cpu", "cuda", None, True), ("the card, then the cpu", "cuda", "cpu", None, True), ("the card twice", "cuda", "cuda", None, False), ("the cpu twice", "cpu", "cpu", None, False),
-            ("the card, then without cuDNN", "cuda", "cuda", none, True)]
-    ways += [(f"the card, then with cuDNN {v}", "cuda", "cuda", {"MEMFIT_LIB_CUDNN": p}, None) for v, p in found.items()]
-    for name, first, second, env, says in ways:
+    def check(name, first, second, env, says, ran=None, edited=False, words=""):
+        """`says`: is `reordered` said; `ran`: the version that the second run must have had."""
         if results.has("versions " + name) or too_late(deadline):
-            continue
+            return
         with tempfile.TemporaryDirectory() as d:
             a = run(first, "--steps", "12", "--checkpoint", f"{d}/a.keras", "--save-freq", "12")
-            b = run(second, "--steps", "20", "--resume", f"{d}/a.keras", "--out", f"{d}/b.keras", env=env)
-            whole = run(second, "--steps", "20", "--out", f"{d}/c.keras", env=env) if says is False else None
-            same = None if whole is None else pathlib.Path(d, "b.keras").read_bytes() == pathlib.Path(d, "c.keras").read_bytes()
-            told = "reordered" in b.stdout + b.stderr
-            good = a.returncode == b.returncode == 0 and (says is None or told == says) and same is not False
-            results.put("versions " + name, good, says_reordered=told, same_bits=same, rc=[a.returncode, b.returncode], error="" if good else (a.stderr + b.stderr)[-300:])
+            if edited:
+                edit_maker(f"{d}/a.keras", f"{d}/edited.keras")
+            b = run(second, "--steps", "20", "--resume", f"{d}/{'edited' if edited else 'a'}.keras", "--out", f"{d}/b.keras", env=env)
+            whole = run(second, "--steps", "20", "--out", f"{d}/c.keras") if not says or edited else None
+            same = None if whole is None else not b.returncode and not whole.returncode and pathlib.Path(d, "b.keras").read_bytes() == pathlib.Path(d, "c.keras").read_bytes()
+            told, had = "different rounding (reordered)" in b.stderr, [cudnn_of(a.stdout), cudnn_of(b.stdout)]
+            good = a.returncode == b.returncode == 0 and told == says and same is not False and (ran is None or had[1] == ran) and words in b.stderr
+            results.put("versions " + name, good, says_reordered=told, same_bits=same, cudnn=had, rc=[a.returncode, b.returncode], error="" if good else (a.stderr + b.stderr)[-300:])
+
+    none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
+    check("cpu, then the card", "cpu", "cuda", None, True)
+    check("the card, then the cpu", "cuda", "cpu", None, True)
+    check("the card twice", "cuda", "cuda", None, False)
+    check("the cpu twice", "cpu", "cpu", None, False)
+    check("the card, then without cuDNN", "cuda", "cuda", none, True, ran=0)
+    check("a checkpoint of another maker", "cuda", "cuda", None, True, edited=True)
+    if too_late(deadline):
+        return
+    here, found = cudnn_of(run("cuda", "--steps", "1").stdout), {}
+    for file in cudnn_files():
+        found.setdefault(cudnn_of(run("cuda", "--steps", "1", env={"MEMFIT_LIB_CUDNN": file}).stdout), []).append(file)
+    print("cuDNN here:", here, "; copies:", found, flush=True)
+    others = {v: files[0] for v, files in found.items() if v and v != here}
+    for file in found.get(here, [])[:2]:
+        check(f"the card, then with cuDNN {here} at {file}", "cuda", "cuda", {"MEMFIT_LIB_CUDNN": file}, False, ran=here)
+    for v, file in others.items():
+        check(f"the card, then with cuDNN {v}", "cuda", "cuda", {"MEMFIT_LIB_CUDNN": file}, True, ran=v)
+        part = os.path.dirname(file) + "/libcudnn_graph.so.9"
+        if os.path.exists(part): # parts of both in one process: neither is used
+            check(f"the card, then with parts of cuDNN {v}", "cuda", "cuda", {"LD_PRELOAD": part}, True, ran=0, words="parts of two copies of cuDNN")
+    if not others:
+        print(f"versions another cuDNN: skipped: only one version ({here}); GPU_CHECK_CUDNNS=FOLDER names another", flush=True)
 
 
 def odd(memfit, results, nvml, models, deadline):

@@ -192,6 +192,9 @@ def libraries(memfit):
             continue
         try:
             if call:
+                part = pathlib.Path(path).parent / "libcudnn_graph.so.9" # before the shim, which takes whatever the loader finds by that name
+                if name == "cuDNN" and part.exists():
+                    ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
                 ask = getattr(ctypes.CDLL(path), call)
                 ask.restype = ctypes.c_size_t
                 said.append(f"{name} {ask()}")

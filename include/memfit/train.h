@@ -195,6 +195,7 @@ typedef struct memfit_train_result {
     uint64_t offloaded_bytes;      /* of the optimizer's state, in host memory. Since 0.2 */
     uint32_t worker_layers;        /* random layers that workers did. Since 0.2 */
     uint32_t nondeterministic_ops; /* operations that add in no fixed order, as options allow. Since 0.2 */
+    char made_by[200];             /* the card and the libraries that computed, with versions; "cpu". Since 0.2 */
 } memfit_train_result;
 #define MEMFIT_TRAIN_RESULT MEMFIT_INIT(memfit_train_result)
 

@@ -81,6 +81,7 @@ static void print_json(const train_cli *cli, const memfit_train_result *r)
     mf_json_put_u64(&w, "reference_ops", r->reference_ops);
     mf_json_put_string(&w, "numerics", r->numerics);
     mf_json_put_u64(&w, "nondeterministic_ops", r->nondeterministic_ops);
+    mf_json_put_string(&w, "made_by", r->made_by);
     mf_json_put_double(&w, "planned_step_ms", r->planned_step_ms);
     mf_json_put_i64(&w, "replans", r->replans);
     mf_json_put_double(&w, "answer_ms", r->answer_ms);

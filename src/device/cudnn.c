@@ -9,6 +9,9 @@
 #include "device/cudnn_inner.h"
 #include "device/cudnn_values.h"
 
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_KEPT = 96 };
@@ -23,6 +26,68 @@ typedef struct answer {
 } answer;
 
 /* ---- the library ---- */
+
+enum { MOST_FOLDERS = 8 };
+typedef struct folders {
+    char path[MOST_FOLDERS][1024];
+    uint32_t count;
+} folders;
+
+static void add_folder(folders *f, const char *file)
+{
+    const char *end = strrchr(file, '/');
+    size_t bytes = end ? (size_t)(end - file) : 0;
+    if (!bytes || bytes >= sizeof f->path[0] || strncmp(end, "/libcudnn", 9) != 0 || (end[9] != '.' && end[9] != '_'))
+        return;
+    for (uint32_t i = 0; i < f->count; i++)
+        if (strncmp(f->path[i], file, bytes) == 0 && !f->path[i][bytes])
+            return;
+    if (f->count < MOST_FOLDERS)
+        snprintf(f->path[f->count++], sizeof f->path[0], "%.*s", (int)bytes, file);
+}
+
+static int add_loaded(struct dl_phdr_info *info, size_t bytes, void *ctx)
+{
+    (void)bytes;
+    add_folder(ctx, info->dlpi_name ? info->dlpi_name : "");
+    return 0;
+}
+
+/* What the part that knows it says, where this process has that folder's; else 0. */
+static size_t version_in(const char *folder)
+{
+    char file[1100];
+    size_t (*version)(void) = NULL;
+    snprintf(file, sizeof file, "%s/libcudnn_graph.so.9", folder);
+    void *part = dlopen(file, RTLD_NOW | RTLD_NOLOAD), *symbol = part ? dlsym(part, "cudnnGetVersion") : NULL;
+    memcpy(&version, &symbol, sizeof version);
+    size_t said = version ? version() : 0;
+    if (part)
+        dlclose(part);
+    return said;
+}
+
+/* cuDNN's parts find each other by bare names, among whatever of them the process has. With parts of two versions nobody
+ * knows which of them computes. */
+static memfit_status check_one_version(mf_cudnn *dnn, memfit_error *err)
+{
+    size_t runs = dnn->version(); /* of the parts that the shim has found */
+    folders f = {.count = 0};
+    add_folder(&f, dnn->library.path);
+    dl_iterate_phdr(add_loaded, &f);
+    for (uint32_t i = 0; i < f.count; i++) {
+        size_t other = version_in(f.path[i]);
+        if (other == runs || (!other && f.count == 1)) /* all of it in one file: there is nothing to mix */
+            continue;
+        if (!other && i == 0) /* the shim alone; its parts are in another folder, and say the version */
+            continue;
+        return mf_fail(err, MEMFIT_CONFLICT,
+                       "parts of two copies of cuDNN are in this process: %zu is used, and %s has %zu (0: not known)\n"
+                       "leave one of them: LD_LIBRARY_PATH, LD_PRELOAD, MEMFIT_LIB_CUDNN",
+                       runs, f.path[i], other);
+    }
+    return MEMFIT_OK;
+}
 
 memfit_status mf_cudnn_open(const mf_finder *finder, const memfit_host *host, mf_cudnn **out, memfit_error *err)
 {
@@ -51,6 +116,8 @@ memfit_status mf_cudnn_open(const mf_finder *finder, const memfit_host *host, mf
                                  {"cudnnBackendExecute", &dnn->execute, true}};
     if (status == MEMFIT_OK)
         status = mf_library_resolve(&dnn->library, symbols, sizeof symbols / sizeof *symbols, err);
+    if (status == MEMFIT_OK)
+        status = check_one_version(dnn, err);
     if (status) {
         mf_host_free(host, dnn, sizeof *dnn);
         return status;

@@ -43,10 +43,11 @@ typedef struct mf_cudnn_way {
     bool compiled; /* at run time: takes seconds */
 } mf_cudnn_way;
 
-/* NOT_FOUND when the library, or NVRTC and cuBLASLt which it opens itself, are not there. */
+/* NOT_FOUND when the library, or NVRTC and cuBLASLt which it opens itself, are not there; CONFLICT when the process has
+ * parts of another version too, which may be what would run. */
 memfit_status mf_cudnn_open(const mf_finder *finder, const memfit_host *host, mf_cudnn **dnn, memfit_error *err);
 void mf_cudnn_close(mf_cudnn *dnn);
-size_t mf_cudnn_version(const mf_cudnn *dnn); /* 91900: 9.19.0 */
+size_t mf_cudnn_version(const mf_cudnn *dnn); /* of the parts that run: 91900 is 9.19.0 */
 const char *mf_cudnn_path(const mf_cudnn *dnn);
 
 memfit_status mf_cudnn_describe(mf_cudnn *dnn, const char *json, size_t bytes, memfit_error *err);

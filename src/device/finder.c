@@ -195,9 +195,9 @@ size_t mf_finder_candidates(const mf_finder *finder, mf_library_id id, mf_candid
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
-/* cuDNN's shim opens its parts by bare soname, so that a system copy can mix with a wheel's. Loading all parts from the
- * shim's own folder first leaves it nothing to choose. */
-static void load_cudnn_siblings(const char *path)
+/* cuDNN's shim opens its parts by bare soname, so that a system copy can mix with a wheel's. With all parts of the shim's
+ * own folder loaded, those that others need first, it has nothing to choose. Of a bare name nothing is known yet. */
+static void load_cudnn_siblings(const char *path, unsigned major)
 {
     static const char *const parts[] = {
         "graph", "ops", "cnn", "adv", "engines_precompiled", "engines_runtime_compiled", "heuristic"};
@@ -208,7 +208,7 @@ static void load_cudnn_siblings(const char *path)
         return;
     *slash = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        snprintf(file, sizeof file, "%s/libcudnn_%s.so.%u", folder, parts[i], major_of(path, "libcudnn.so"));
+        snprintf(file, sizeof file, "%s/libcudnn_%s.so.%u", folder, parts[i], major);
         if (is_file(file))
             dlopen(file, RTLD_NOW | RTLD_GLOBAL);
     }
@@ -249,11 +249,13 @@ memfit_status mf_library_open(const mf_finder *finder, mf_library_id id, unsigne
             bool loaded_only = pass == 1;
             if (loaded_only && strchr(c->path, '/'))
                 continue;
+            if (id == MF_LIBRARY_CUDNN && is_file(c->path)) /* before the shim, should it open one at once */
+                load_cudnn_siblings(c->path, c->major ? c->major : major);
             void *handle = dlopen(c->path, RTLD_NOW | RTLD_GLOBAL | (loaded_only ? RTLD_NOLOAD : 0));
             if (handle) {
                 fill(library, handle, c, id);
                 if (id == MF_LIBRARY_CUDNN)
-                    load_cudnn_siblings(library->path);
+                    load_cudnn_siblings(library->path, library->major ? library->major : major);
                 return MEMFIT_OK;
             }
             const char *why = dlerror();

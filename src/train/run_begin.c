@@ -485,6 +485,7 @@ void mf_run_result(mf_run *r, memfit_train_result *out)
                                  .answer_ms = (double)t->answer_us * 1e-3,
                                  .replan_ms = (double)r->replan_us * 1e-3,
                                  .stopped_early = r->stopped_early};
+    snprintf(out->made_by, sizeof out->made_by, "%s", t->backend->made_by[0] ? t->backend->made_by : "cpu");
     for (uint32_t i = 0; i < t->metric_count; i++) {
         snprintf(out->metric_names[i], sizeof out->metric_names[i], "%s", t->metrics[i].name);
         out->metrics[i] = r->values[i];

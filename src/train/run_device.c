@@ -138,6 +138,8 @@ memfit_status mf_trainer_open_device(mf_trainer *t, memfit_error *err)
     if (status != MEMFIT_OK)
         return status;
     t->made_by = maker_of(t);
+    if (t->backend->made_by[0])
+        mf_log_write(&t->log, MF_LOG_DETAIL, "computed by %s", t->backend->made_by);
     t->cost.rules.allow_nondeterministic = t->options->allow_nondeterministic;
     t->cost.rules.allow_changed = t->options->tf32 || t->options->allow_changed_numerics; /* TF32 */
     return MEMFIT_OK;

@@ -80,8 +80,8 @@ static void take_up(mf_trainer *t)
             &t->log, MF_LOG_NOTE,
             "%s was made on another device, with other versions of its libraries, other times of memfit tune, or "
             "only one of the two runs has --allow-nondeterministic: from here on: same maths, different "
-            "rounding (reordered)",
-            o->resume);
+            "rounding (reordered); here: %s",
+            o->resume, t->backend->made_by[0] ? t->backend->made_by : "cpu");
     if (r->batch && r->batch != o->batch)
         mf_log_write(&t->log, MF_LOG_WARNING,
                      "%s was trained in batches of %lld: from here on they are of %lld (--batch-size %lld goes on as "

@@ -362,6 +362,7 @@ memfit_status mf_cuda_create_on(const memfit_host *host, cuda_engine *engine, mf
     b->base =
         (mf_backend){.table = &cuda_table, .host = host, .threads = 1, .alignment = 256, .groups = mf_cuda_groups};
     memcpy(b->base.made_by, engine->made_by, sizeof b->base.made_by);
+    memcpy(b->base.note, engine->note, sizeof b->base.note);
     b->engine = engine;
     *backend = &b->base;
     return MEMFIT_OK;

@@ -245,10 +245,14 @@ static void describe_maker(card_engine *e)
 static void open_libraries(card_engine *e)
 {
     mf_cuda_call call;
+    memfit_error err = {0};
     if (mf_cublaslt_open(e->base.host, &e->card, &e->lt, NULL) != MEMFIT_OK)
         e->lt = NULL;
-    if (mf_cudnn_open(mf_finder_default(), e->base.host, &e->dnn, NULL) != MEMFIT_OK)
+    memfit_status status = mf_cudnn_open(mf_finder_default(), e->base.host, &e->dnn, &err);
+    if (status != MEMFIT_OK)
         e->dnn = NULL;
+    if (status == MEMFIT_CONFLICT)
+        snprintf(e->base.note, sizeof e->base.note, "own kernels do cuDNN's work, slower: %.240s", err.message);
     if (!e->dnn || mf_cuda_enter(&e->card, &call, NULL) != MEMFIT_OK)
         return;
     if (mf_cudnn_take(e->dnn, NULL) != MEMFIT_OK) {

@@ -49,6 +49,7 @@ struct cuda_engine {
     const memfit_host *host;
     unsigned block;    /* threads of a block */
     char made_by[200]; /* as in mf_backend */
+    char note[300];    /* likewise */
     bool wide_menus;   /* likewise */
     bool loose_menus;  /* likewise */
 };
