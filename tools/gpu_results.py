@@ -249,8 +249,8 @@ class Results:
             f.write(json.dumps(row) + "\n")
 
     def code(self, case):
-        """Kinds, methods and groups are about the backend alone: a change elsewhere does not make them run again. All else is about the whole program."""
-        name = "backend" if case.removeprefix("part ").split()[0] in ("kinds", "methods", "groups") else "memfit"
+        """Kinds, methods, groups and ways are about the backend alone: a change elsewhere does not make them run again. All else is about the whole program."""
+        name = "backend" if case.removeprefix("part ").split()[0] in ("kinds", "methods", "groups", "ways") else "memfit"
         if name not in self.hashes:
             self.hashes[name] = backend_code(self.memfit) if name == "backend" else hashlib.sha256(pathlib.Path(self.memfit).read_bytes()).hexdigest()[:16]
         return self.hashes[name]

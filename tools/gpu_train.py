@@ -21,9 +21,10 @@ Parts:
     waits    how often the host waits for the card in an epoch (counted by a preloaded library)
     methods  own kernels beside the library's, timed where a plan takes them (bench_methods)
     groups   operations as one kernel beside one behind the other, timed where a plan makes one of them (bench_groups)
+    ways     cuDNN's ways that are put before its first, timed beside that one (bench_engines)
     split    S7 at full size, in one piece and split (needs most of the card)
 RESULTS is a file of JSON lines, one a case, keyed by the case, the card, driver and libraries, and a hash of the code that it is about
-(kinds, methods and groups: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side
+(kinds, methods, groups and ways: the backend's sources; all others: the program): what is there is not run again. --together N runs the parts side by side
 (PART,PART one after the other), N processes at once in all and JOBS of a part, with one sampler of NVML for all of them. Prints one line a case and one a part, with --table one a
 part of all that RESULTS has; --models, or GPU_CHECK_MODELS with colons between, names folders of models in place of those of tests/fixtures; --show runs nothing and has a line for each part that is named. The exit status is 1 when a case failed, 3 when cases are left for which the time did not suffice.
 """
@@ -132,6 +133,11 @@ def methods(memfit, results, nvml, models, deadline):
     return timed(memfit, results, deadline, "methods", "bench_methods")
 
 
+def ways(memfit, results, nvml, models, deadline):
+    """Where another of cuDNN's ways is put before its first, against that one."""
+    return timed(memfit, results, deadline, "ways", "bench_engines")
+
+
 def groups(memfit, results, nvml, models, deadline):
     """Operations run as one kernel, against one behind the other."""
     return timed(memfit, results, deadline, "groups", "bench_groups", first=("dense end", "pool+activation", "attention"))
@@ -162,7 +168,7 @@ def waits(memfit, results, nvml, models, deadline):
     in_parallel([lambda c=c: one(*c) for c in cases if not results.has(c[0])], 2, deadline)
 
 
-PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, ready, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, groups, waits, steady)}
+PARTS = {f.__name__: f for f in (kinds, curves, rounding, split, seeds, slices, ready, limits, fixed, kills, lost, versions, odd, full, sanitizer, methods, groups, ways, waits, steady)}
 
 
 def run_part(part, jobs, memfit, results, nvml, models, deadline):

@@ -22,13 +22,16 @@ memfit_status mf_cuda_card_of(mf_device *device, mf_cuda_card *card, memfit_erro
     if (strcmp(device->table->kind, "cuda") != 0)
         return mf_fail(err, MEMFIT_INVALID, "device %s is not a CUDA card", device->name);
     cuda *c = (cuda *)device;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, many = 0;
     cu_result code = c->driver.device_attribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, c->device);
     if (code == CU_SUCCESS)
         code = c->driver.device_attribute(&minor, CU_ATTRIBUTE_CAPABILITY_MINOR, c->device);
     if (code != CU_SUCCESS)
         return mf_cuda_fail(&c->driver, code, "describing the card", err);
-    *card = (mf_cuda_card){.device = device, .driver = &c->driver, .capability = 10 * major + minor};
+    if (c->driver.device_attribute(&many, CU_ATTRIBUTE_MULTIPROCESSORS, c->device) != CU_SUCCESS)
+        many = 0;
+    *card = (mf_cuda_card){
+        .device = device, .driver = &c->driver, .capability = 10 * major + minor, .multiprocessors = many};
     return MEMFIT_OK;
 }
 

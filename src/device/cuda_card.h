@@ -9,7 +9,8 @@
 typedef struct mf_cuda_card {
     mf_device *device;
     const mf_cuda_driver *driver;
-    int capability; /* 90: compute capability 9.0 */
+    int capability;      /* 90: compute capability 9.0 */
+    int multiprocessors; /* 0: not known */
 } mf_cuda_card;
 
 typedef struct mf_cuda_call { /* what a call leaves as it found it */

@@ -385,8 +385,18 @@ static void read_notes(question *q, bool f32, mf_cudnn_way *way)
                 way->compiled = true;
 }
 
-static uint64_t knobs_of(question *q, dnn_descriptor config)
+/* Knob 2 of a kernel that has knob 25 says which tile it has, by the workspaces seen (bench/cuda.md, workspaces). */
+static uint32_t tile_of(int64_t knob)
 {
+    static const uint8_t kib[] = {64, 32, 0, 128, 64, 16, 128, 32, 0, 64};
+    return knob >= 0 && knob < (int64_t)sizeof kib ? (uint32_t)kib[knob] << 10 : 0;
+}
+
+/* A hash of all; the tile and whether its sums are shared are read beside it. */
+static uint64_t knobs_of(question *q, dnn_descriptor config, mf_cudnn_way *way)
+{
+    enum { TILE = 2, WHOLE = 25 };
+    int64_t tile = -1, whole = -1;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     int64_t n = 0, one = 0;
     for (uint32_t i = 0; i < MOST_KNOBS; i++)
@@ -402,7 +412,11 @@ static uint64_t knobs_of(question *q, dnn_descriptor config)
         q->dnn->get(q->knobs[i], DNN_ATTR_KNOB_CHOICE_KNOB_VALUE, DNN_TYPE_INT64, 1, &one, &value);
         hash = (hash ^ (uint64_t)type) * UINT64_C(0x100000001b3);
         hash = (hash ^ (uint64_t)value) * UINT64_C(0x100000001b3);
+        tile = type == TILE ? value : tile;
+        whole = type == WHOLE ? value : whole;
     }
+    way->tile_bytes = whole >= 0 ? tile_of(tile) : 0;
+    way->shares = whole == 0 && way->tile_bytes && way->workspace_bytes >= way->tile_bytes;
     return hash;
 }
 
@@ -419,7 +433,7 @@ bool mf_dnn_read_way(question *q, bool f32, dnn_descriptor config, mf_cudnn_way 
         return false;
     way->workspace_bytes = workspace > 0 ? (uint64_t)workspace : 0;
     read_notes(q, f32, way);
-    way->settings = knobs_of(q, config);
+    way->settings = knobs_of(q, config, way);
     return q->status == 0;
 }
 

@@ -41,6 +41,10 @@ typedef struct mf_cudnn_way {
     bool deterministic;
     bool tf32;     /* float32 inputs are rounded to TF32 */
     bool compiled; /* at run time: takes seconds */
+    /* A kernel whose blocks make whole tiles of the result, or share the sums of tiles so that all end together (stream-K):
+     * bytes of a tile in float32, 0: not such a kernel. */
+    uint32_t tile_bytes;
+    bool shares;
 } mf_cudnn_way;
 
 /* NOT_FOUND when the library, or NVRTC and cuBLASLt which it opens itself, are not there; CONFLICT when the process has

@@ -2,10 +2,15 @@
  * bench_engines.c: every way that cuDNN's own lists have for a convolution, timed on the card, in the library's order.
  *
  *     bench_engines [--ask JSON] < CONVOLUTIONS
+ *     bench_engines list                                  names of the families below
+ *     bench_engines [--ask JSON] SHAPES SEED [FAMILY...]
  *
  * A line of CONVOLUTIONS: forward|data|weights bf16|f16|f32 BATCH HEIGHT WIDTH IN OUT KERNEL STRIDE PAD BIAS TIMES NAME: of the
  * convolution whose input, output or filters the direction makes; TIMES is how often the network has it. A line a way: its
  * place in the list, engine, settings, workspace, microseconds. --ask: a described card, nothing is run.
+ *
+ * With SHAPES: gradients of filters drawn at random among those for which memfit puts another way before cuDNN's first
+ * (cuda_convolution_prefer): both are timed. Prints a line a shape and, for each family, on how many of them it is the faster.
  */
 #include "bench_draw.h"
 #include "engines.h"
@@ -14,6 +19,7 @@
 #include "device/cuda_card.h"
 #include "device/cudnn.h"
 #include "device/device.h"
+#include "ops/cuda/convolutions.h"
 #include "test.h"
 
 enum { MOST = 96, RUNS = 3, ROUNDS = 2 };
@@ -118,11 +124,114 @@ static void bench(const job *j, double *first, double *quickest)
     *quickest += least > 0 ? least * j->times : 0;
 }
 
+/* ---- what memfit prefers ---- */
+
+static const struct {
+    const char *name;
+    mf_cudnn_type type;
+} families[] = {{"shared tiles bfloat16", MF_CUDNN_BF16}, {"shared tiles TF32", MF_CUDNN_F32}};
+enum { FAMILIES = sizeof families / sizeof *families, TRIES = 400, H200 = 132 };
+
+static mf_cudnn_convolution draw_filters(mf_cudnn_type type)
+{
+    static const int64_t kernels[] = {1, 3, 3, 5}, sizes[] = {14, 16, 28, 32, 56, 64};
+    int64_t side = sizes[below(6)], kernel = kernels[below(4)];
+    mf_cudnn_convolution c = {.direction = MF_CUDNN_WEIGHTS, .type = type, .groups = 1, .dims = 2};
+    c.batch = 8 + below(121);
+    c.in_channels = 64 * (1 + below(20));
+    c.out_channels = 64 * (1 + below(20));
+    for (int i = 0; i < 2; i++) {
+        c.in[i] = c.out[i] = side;
+        c.kernel[i] = kernel;
+        c.stride[i] = c.dilation[i] = 1;
+        c.before[i] = c.after[i] = kernel / 2;
+    }
+    return c;
+}
+
+static uint32_t first_of(const mf_cudnn_way *list, uint32_t count, bool tf32)
+{
+    uint32_t i = 0;
+    while (i < count && !(list[i].deterministic && !list[i].compiled && list[i].tf32 == tf32))
+        i++;
+    return i;
+}
+
+/* 1: faster, 0: slower, -1: no case. */
+static int compare_first(const mf_cudnn_convolution *c)
+{
+    memfit_error err = {0};
+    mf_cudnn_way list[MOST], theirs;
+    uint32_t count = 0, first;
+    bool tf32 = c->type == MF_CUDNN_F32;
+    if (mf_cudnn_ask(dnn, c, list, MOST, &count, &err) != MEMFIT_OK)
+        return -1;
+    if ((first = first_of(list, count, tf32)) == count)
+        return -1;
+    theirs = list[first];
+    if (!cuda_convolution_prefer(c, list, count, device ? card.multiprocessors : H200))
+        return -1;
+    const mf_cudnn_way *ours = &list[first_of(list, count, tf32)];
+    if (ours->settings == theirs.settings)
+        return -1;
+    double a = device ? time_way(c, ours, 0) : 1, b = device ? time_way(c, &theirs, 0) : 1;
+    if (a < 0 || b < 0)
+        return -1;
+    printf("%3lldx%2lldx%2lldx%4lld %lldx%lld -> %4lld  engine %lld, tile %u KiB: shared %.1f us, whole %.1f us, %.2f "
+           "x%s\n",
+           (long long)c->batch, (long long)c->in[0], (long long)c->in[1], (long long)c->in_channels,
+           (long long)c->kernel[0], (long long)c->kernel[1], (long long)c->out_channels, (long long)ours->engine,
+           ours->tile_bytes >> 10, a, b, b / a, a <= b ? "" : " SLOWER");
+    fflush(stdout);
+    return a <= b;
+}
+
+static void compare_family(int family, int shapes)
+{
+    int won = 0, shown = 0;
+    for (int tries = 0; shown < shapes && tries < TRIES * shapes; tries++) {
+        mf_cudnn_convolution c = draw_filters(families[family].type);
+        int wins = compare_first(&c);
+        won += wins > 0;
+        shown += wins >= 0;
+    }
+    printf("%s: chosen and faster on %d of %d\n%s: done\n", families[family].name, won, shown, families[family].name);
+    fflush(stdout);
+}
+
+static void compare_drawn(int argc, char **argv)
+{
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 7;
+    for (int k = 2; k < (argc > 2 ? argc : 3); k++)
+        for (int i = 0; i < FAMILIES; i++)
+            if (argc <= 2 || strcmp(argv[k], families[i].name) == 0) {
+                random_state = seed + 1000 * (uint64_t)i;
+                compare_family(i, atoi(argv[0]));
+            }
+}
+
+static void time_lists(void)
+{
+    char line[300];
+    double first = 0, quickest = 0;
+    while (fgets(line, sizeof line, stdin)) {
+        job j;
+        if (read_job(line, &j))
+            bench(&j, &first, &quickest);
+    }
+    printf("all: first of each list %.2f, quickest %.2f ms\n", first * 1e-3, quickest * 1e-3);
+}
+
 int main(int argc, char **argv)
 {
     memfit_error err = {0};
-    char line[300], json[4096];
+    char json[4096];
     mf_cuda_call call = {0};
+    if (argc > 1 && strcmp(argv[1], "list") == 0) {
+        for (int i = 0; i < FAMILIES; i++)
+            puts(families[i].name);
+        return 0;
+    }
     bool asks = argc > 2 && strcmp(argv[1], "--ask") == 0 && mf_os_read_text(argv[2], json, sizeof json);
     memfit_status status = mf_cudnn_open(mf_finder_default(), NULL, &dnn, &err);
     if (asks)
@@ -139,13 +248,11 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", err.message);
         return 77;
     }
-    double first = 0, quickest = 0;
-    while (fgets(line, sizeof line, stdin)) {
-        job j;
-        if (read_job(line, &j))
-            bench(&j, &first, &quickest);
-    }
-    printf("all: first of each list %.2f, quickest %.2f ms\n", first * 1e-3, quickest * 1e-3);
+    int begin = asks ? 3 : 1;
+    if (argc > begin)
+        compare_drawn(argc - begin, argv + begin);
+    else
+        time_lists();
     mf_cudnn_close(dnn);
     if (device)
         mf_cuda_leave(&card, call);

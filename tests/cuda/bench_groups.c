@@ -315,7 +315,7 @@ static bool is_backward(const mf_group *group)
 static void bench(const family *f, int shapes)
 {
     int won[2] = {0}, shown[2] = {0};
-    for (int tries = 0; (shown[0] < shapes || shown[1] < shapes) && tries < 5 * shapes; tries++) {
+    for (int tries = 0; (shown[0] < shapes || shown[1] < shapes) && tries < 40 * shapes; tries++) {
         memfit_error err = {0};
         printf("%-22s ", f->name);
         uint64_t state = random_state;

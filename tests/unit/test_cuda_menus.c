@@ -42,6 +42,43 @@ static void workspaces_are_sensible(void **state)
     assert_int_equal(cost.methods[0].workspace_bytes, 36 * gb);
 }
 
+/* Whole tiles that leave most multiprocessors idle at the end: the list's way with the same tile, shared, comes first; not where
+ * they come out even, where there is less than one on each, where sums are short, or for what `memfit tune` shall time. */
+static void tiles_that_do_not_come_out_even_are_shared(void **state)
+{
+    (void)state;
+    const mf_cudnn_convolution known = {.direction = MF_CUDNN_WEIGHTS,
+                                        .type = MF_CUDNN_BF16,
+                                        .dims = 2,
+                                        .batch = 32,
+                                        .in_channels = 512,
+                                        .out_channels = 512,
+                                        .groups = 1,
+                                        .out = {64, 64},
+                                        .kernel = {3, 3}};
+    const mf_cudnn_way lists[] = {
+        {.engine = 65, .settings = 1, .deterministic = true, .tile_bytes = 65536},
+        {.engine = 62, .settings = 2, .deterministic = true},
+        {.engine = 65, .settings = 3, .deterministic = true, .tile_bytes = 131072, .shares = true},
+        {.engine = 65, .settings = 4, .deterministic = true, .tile_bytes = 65536, .shares = true}};
+    for (int form = 0; form < 8; form++) {
+        mf_cudnn_convolution conv = known;
+        mf_cudnn_way list[4];
+        memcpy(list, lists, sizeof list);
+        conv.direction = form == 1 ? MF_CUDNN_DATA : known.direction;
+        conv.wide = form == 2;
+        conv.batch = form == 3 ? 2 : known.batch;                    /* sums of 8,192 */
+        conv.out_channels = form == 4 ? 384 : form == 5 ? 896 : 512; /* 108 tiles: one each at most; 252 of 264 */
+        list[0].shares = form == 6;
+        list[3].deterministic = form != 7;
+        bool moved = cuda_convolution_prefer(&conv, list, 4, 132);
+        assert_int_equal(moved, form == 0);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(list[i].settings, !moved ? i + 1 : i ? i : 4);
+        assert_false(cuda_convolution_prefer(&conv, list, 4, 0));
+    }
+}
+
 /* The library's first three, so that `memfit tune` has something to choose among, and the one with the least workspace, however
  * far behind: a limit may leave room for no other. With a bias inside in TF32 as well; own kernels' place stays free. */
 static void menus_have_the_first_and_the_smallest(void **state)
@@ -421,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workspaces_are_sensible),
+        cmocka_unit_test(tiles_that_do_not_come_out_even_are_shared),
         cmocka_unit_test(loose_menus_stand_behind),
         cmocka_unit_test(uneven_padding),
         cmocka_unit_test(menus_have_the_first_and_the_smallest),

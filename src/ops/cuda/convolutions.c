@@ -230,6 +230,62 @@ static bool bias_may_be_inside(const mf_graph *graph, const mf_op *op)
            graph->tensors[op->in[2]].offset % 16 == 0;
 }
 
+/* Do so many tiles, made one on each multiprocessor at a time, leave more than a quarter of them without work? With less
+ * than one on each cuDNN's own choice is as it should be. */
+static bool are_uneven(int64_t tiles, int multiprocessors)
+{
+    int64_t rounds = (tiles + multiprocessors - 1) / multiprocessors;
+    return rounds > 1 && 4 * tiles < 3 * rounds * multiprocessors;
+}
+
+/* How many tiles of 128 x 128 there are is known where channels are whole tiles; between, the kernel decides what one
+ * reaches over: by the filters' numbers and by what their channels are filled up to. */
+static bool ends_uneven(const mf_cudnn_convolution *conv, const mf_cudnn_way *way, int multiprocessors)
+{
+    enum { SIDE = 128, TILE = SIDE * SIDE };
+    int64_t positions = 1;
+    for (uint32_t i = 0; i < conv->dims; i++)
+        positions *= conv->kernel[i];
+    int64_t numbers = conv->in_channels * conv->out_channels * positions;
+    int64_t in = (conv->in_channels + SIDE - 1) / SIDE, out = (conv->out_channels + SIDE - 1) / SIDE;
+    return way->tile_bytes == TILE * sizeof(float) && are_uneven((numbers + TILE - 1) / TILE, multiprocessors) &&
+           are_uneven(in * out * positions, multiprocessors);
+}
+
+/* cuDNN's first for the gradient of 512 x 512 filters of 3 x 3 over 32 x 64 x 64 makes 144 whole tiles on the 132
+ * multiprocessors of an H200 and takes 1,245 us; its second shares their sums and takes 792 (bench/cuda.md). Sharing costs
+ * about a sixth, and more where sums are short. */
+bool cuda_convolution_prefer(const mf_cudnn_convolution *conv, mf_cudnn_way *list, uint32_t count, int multiprocessors)
+{
+    enum { LEAST_DEPTH = 1 << 14 };
+    int64_t depth = conv->batch;
+    bool moved = false;
+    for (uint32_t i = 0; i < conv->dims; i++)
+        depth *= conv->out[i];
+    if (conv->direction != MF_CUDNN_WEIGHTS || conv->groups != 1 || conv->wide || multiprocessors <= 0 ||
+        depth < LEAST_DEPTH)
+        return false;
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        uint32_t first = 0, other;
+        while (first < count && !is_way(conv, &list[first], tf32))
+            first++;
+        if (first == count || list[first].shares || !ends_uneven(conv, &list[first], multiprocessors))
+            continue;
+        const mf_cudnn_way whole = list[first];
+        for (other = first + 1; other < count; other++)
+            if (is_way(conv, &list[other], tf32) && list[other].engine == whole.engine && list[other].shares &&
+                list[other].tile_bytes == whole.tile_bytes)
+                break;
+        if (other == count)
+            continue;
+        const mf_cudnn_way shared = list[other];
+        memmove(&list[first + 1], &list[first], (other - first) * sizeof *list);
+        list[first] = shared;
+        moved = true;
+    }
+    return moved;
+}
+
 static memfit_status ask(mf_cudnn *dnn, const mf_cuda_card *card, const mf_cudnn_convolution *conv, mf_cudnn_way *list,
                          uint32_t *count, memfit_error *err)
 {
@@ -239,6 +295,8 @@ static memfit_status ask(mf_cudnn *dnn, const mf_cuda_card *card, const mf_cudnn
         return status;
     status = mf_cudnn_ask(dnn, conv, list, MOST_WAYS, count, err);
     mf_cuda_leave(card, state);
+    if (status == MEMFIT_OK)
+        cuda_convolution_prefer(conv, list, *count, card->multiprocessors);
     return status;
 }
 
