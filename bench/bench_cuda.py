@@ -288,7 +288,8 @@ def compile_all(memfit, models, out, wanted, end, at_once):
             m = json.load(open(f"{out}/{c}.json"))
             print(f"{c:30} planned {mib(m['planned_peak_bytes'])} MiB, first step after {m['first_step_seconds']:.1f} s, loss {m['loss']:.5f}")
         except (OSError, ValueError, KeyError):
-            print(f"{c:30} {open(f'{out}/{c}.err', errors='replace').read()[-300:]!r}")
+            said = pathlib.Path(out, f"{c}.err")
+            print(f"{c:30} {said.read_text(errors='replace')[-300:] if said.exists() else 'no time was left for it'!r}")
 
 
 def missing(out, cases, program):

@@ -209,17 +209,8 @@ def versions(memfit, results, nvml, models, deadline):
             good = a.returncode == b.returncode == 0 and told == says and same is not False and (ran is None or had[1] == ran) and words in b.stderr
             results.put("versions " + name, good, says_reordered=told, same_bits=same, cudnn=had, rc=[a.returncode, b.returncode], error="" if good else (a.stderr + b.stderr)[-300:])
 
-    none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
-    check("cpu, then the card", "cpu", "cuda", None, True)
-    check("the card, then the cpu", "cuda", "cpu", None, True)
-    check("the card twice", "cuda", "cuda", None, False)
-    check("the cpu twice", "cpu", "cpu", None, False)
-    check("the card, then without cuDNN", "cuda", "cuda", none, True, ran=0)
-    check("a checkpoint of another maker", "cuda", "cuda", None, True, edited=True)
-    if too_late(deadline):
-        return
     here, found = cudnn_of(run("cuda", "--steps", "1").stdout), {}
-    for file in cudnn_files():
+    for file in cudnn_files() if not too_late(deadline) else []:
         found.setdefault(cudnn_of(run("cuda", "--steps", "1", env={"MEMFIT_LIB_CUDNN": file}).stdout), []).append(file)
     print("cuDNN here:", here, "; copies:", found, flush=True)
     others = {v: files[0] for v, files in found.items() if v and v != here}
@@ -230,8 +221,15 @@ def versions(memfit, results, nvml, models, deadline):
         part = os.path.dirname(file) + "/libcudnn_graph.so.9"
         if os.path.exists(part): # parts of both in one process: neither is used
             check(f"the card, then with parts of cuDNN {v}", "cuda", "cuda", {"LD_PRELOAD": part}, True, ran=0, words="parts of two copies of cuDNN")
-    if not others:
+    if found and not others:
         print(f"versions another cuDNN: skipped: only one version ({here}); GPU_CHECK_CUDNNS=FOLDER names another", flush=True)
+    none = {"MEMFIT_LIB_CUDNN": "/nonexistent/libcudnn.so.9"}
+    check("cpu, then the card", "cpu", "cuda", None, True)
+    check("the card, then the cpu", "cuda", "cpu", None, True)
+    check("the card twice", "cuda", "cuda", None, False)
+    check("the cpu twice", "cpu", "cpu", None, False)
+    check("the card, then without cuDNN", "cuda", "cuda", none, True, ran=0)
+    check("a checkpoint of another maker", "cuda", "cuda", None, True, edited=True)
 
 
 def odd(memfit, results, nvml, models, deadline):
