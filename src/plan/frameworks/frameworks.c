@@ -25,16 +25,17 @@ typedef struct runtime_row {
     double fixed_error;                /* of the result, beside the table's own margin */
     double pool_below, pool_above;     /* of the pool, without weights and their state */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
-    double holes; /* of what the pool holds beside live bytes, to both sides: which hole a request finds is chance */
+    double holes_below,
+        holes_above; /* of what the pool holds beside live bytes: which hole a request finds is chance */
 } runtime_row;
 
 static const runtime_row rows[MF_RUNTIME_COUNT] = {
-    [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0},
+    [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0, 0},
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
-                               0.15, 0, 64 * MIB, 0},
+                               0.15, 0, 64 * MIB, 0, 0},
     [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.03, 0.03, 0, 60 * MIB,
-                          0.3},
-    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
+                          0.1, 0.3},
+    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0, 0},
 };
 
 const char *mf_runtime_name(mf_runtime runtime)
@@ -85,16 +86,16 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
 
 /* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
  * (pools.h): this is what is beside that. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1};
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
-static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
+static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0, 0};
 
 /* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
  * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.97 of what was
  * left. */
-static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0};
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0, 0};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
@@ -113,16 +114,17 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
     double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
-    double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) * row->holes : 0;
-    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes;
+    double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) : 0;
+    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes * row->holes_below;
     if (x->least_bytes && x->least_bytes < x->live_bytes && x->least_bytes > x->weight_bytes) {
         double saved = (double)(x->live_bytes - x->least_bytes), half = pool * MOST_SAVED;
         below = (saved < half ? saved + (pool - saved) * row->pool_below : half) + fixed_off;
     }
     below += (double)x->pool_less;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    x->high_bytes = x->peak_bytes + x->pool_more +
-                    (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes);
+    x->high_bytes =
+        x->peak_bytes + x->pool_more +
+        (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes * row->holes_above);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
@@ -166,14 +168,15 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
     x.live_bytes = pool.live_bytes;
     x.pool_bytes = pool.reserved_bytes;
     mf_tape_at_peak(tape, x.by_kind);
-    if (place->recorded) {
+    if (place->recorded || !place->rough) {
         mf_pool_spread spread;
-        status = mf_pool_vary(tape, MF_POOL_CACHING, &spread, err);
+        status = place->recorded ? mf_pool_vary(tape, MF_POOL_CACHING, &spread, err)
+                                 : mf_pool_near(tape, MF_POOL_CACHING, &pool, &spread, err);
         if (status != MEMFIT_OK)
             return status;
         x.pool_bytes = spread.middle_bytes;
         x.pool_less = spread.middle_bytes - spread.low_bytes;
-        x.pool_more = spread.high_bytes - spread.middle_bytes;
+        x.pool_more = place->recorded ? spread.high_bytes - spread.middle_bytes : 0; /* else holes_above has it */
     }
     const mf_tape *longest = training->peak_bytes > tape->peak_bytes ? training : tape;
     if (longest != tape)
@@ -296,7 +299,8 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
 
 /* TensorFlow on a CPU: its allocator's bytes, and what the process has resident beside them: itself, and the graphs that
  * it makes, mostly of the update of each weight (a line through 29 processes). */
-static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "", "table", 0, 0.12, 0.10, 0.10, 4 * MIB, 8 * MIB, 0};
+static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "",      "table", 0, 0.12,
+                                   0.10,         0.10,         4 * MIB, 8 * MIB, 0, 0};
 
 static uint64_t resident_beside(const mf_graph *graph)
 {
