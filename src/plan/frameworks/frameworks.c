@@ -25,8 +25,8 @@ typedef struct runtime_row {
     double fixed_error;                /* of the result, beside the table's own margin */
     double pool_below, pool_above;     /* of the pool, without weights and their state */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
-    double holes_below,
-        holes_above; /* of what the pool holds beside live bytes: which hole a request finds is chance */
+    double holes_below, holes_above; /* of what the pool holds beside live bytes: which hole a request finds is chance.
+                                      * holes_above at least, to both sides; holes_below with pool_less */
 } runtime_row;
 
 static const runtime_row rows[MF_RUNTIME_COUNT] = {
@@ -115,12 +115,12 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
     double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) : 0;
-    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes * row->holes_below;
+    double near = (double)x->pool_less + holes * row->holes_below, usual = holes * row->holes_above;
+    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + (near > usual ? near : usual);
     if (x->least_bytes && x->least_bytes < x->live_bytes && x->least_bytes > x->weight_bytes) {
         double saved = (double)(x->live_bytes - x->least_bytes), half = pool * MOST_SAVED;
         below = (saved < half ? saved + (pool - saved) * row->pool_below : half) + fixed_off;
     }
-    below += (double)x->pool_less;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
     x->high_bytes =
         x->peak_bytes + x->pool_more +
