@@ -155,6 +155,21 @@ static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework
     return room > 0 ? (uint64_t)room : 0;
 }
 
+/* The lower end of a pool left alone, by the pools of sizes near. Looked for last, and only where it is said: it takes four runs. */
+static memfit_status look_near(const mf_tape *tape, const mf_pool_result *alone, const mf_framework_place *place,
+                               mf_framework_estimate *x, memfit_error *err)
+{
+    mf_pool_spread spread;
+    if (place->recorded || place->rough)
+        return MEMFIT_OK;
+    memfit_status status = mf_pool_near(tape, MF_POOL_CACHING, alone, &spread, err);
+    if (status == MEMFIT_OK) {
+        x->pool_less = spread.middle_bytes - spread.low_bytes;
+        finish(x, place);
+    }
+    return status;
+}
+
 /* `training` is a tape of many steps, or empty: what a long training takes more is within the band's upper end, and at a
  * limit it is what must run. */
 static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, uint64_t workspace_bytes,
@@ -168,15 +183,14 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
     x.live_bytes = pool.live_bytes;
     x.pool_bytes = pool.reserved_bytes;
     mf_tape_at_peak(tape, x.by_kind);
-    if (place->recorded || !place->rough) {
+    if (place->recorded) {
         mf_pool_spread spread;
-        status = place->recorded ? mf_pool_vary(tape, MF_POOL_CACHING, &spread, err)
-                                 : mf_pool_near(tape, MF_POOL_CACHING, &pool, &spread, err);
+        status = mf_pool_vary(tape, MF_POOL_CACHING, &spread, err);
         if (status != MEMFIT_OK)
             return status;
         x.pool_bytes = spread.middle_bytes;
         x.pool_less = spread.middle_bytes - spread.low_bytes;
-        x.pool_more = place->recorded ? spread.high_bytes - spread.middle_bytes : 0; /* else holes_above has it */
+        x.pool_more = spread.high_bytes - spread.middle_bytes;
     }
     const mf_tape *longest = training->peak_bytes > tape->peak_bytes ? training : tape;
     if (longest != tape)
@@ -185,7 +199,8 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
-        const mf_framework_estimate alone = x;
+        mf_framework_estimate alone = x;
+        const mf_pool_result left_alone = pool;
         x.at_least = true;
         x.pool_less = x.pool_more = 0;
         finish(&x, place);
@@ -201,11 +216,14 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         if (x.fits == MF_FRAMEWORK_YES && !place->rough) { /* it needs this little, and takes what there is */
             x.high_bytes = alone.high_bytes < place->limit_bytes ? alone.high_bytes : place->limit_bytes;
             if (alone.peak_bytes < x.peak_bytes) { /* which a long training does */
+                status = look_near(tape, &left_alone, place, &alone, err);
                 x.pool_bytes = alone.pool_bytes;
                 x.peak_bytes = alone.peak_bytes;
                 x.low_bytes = alone.low_bytes;
             }
         }
+    } else {
+        status = look_near(tape, &pool, place, &x, err);
     }
     if (status == MEMFIT_OK)
         *estimate = x;
