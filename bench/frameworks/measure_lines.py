@@ -42,9 +42,15 @@ model.compile(optimizer=settings["optimizer"], loss=framework_cases.LOSSES[loss]
 steps = 3 * (settings["optimizer"].gradient_accumulation_steps or 1)
 import numpy
 x, y = (numpy.broadcast_to(a, (settings["batch_size"] * steps,) + a.shape[1:]) for a in framework_cases.data(model, {name!r}, 1, 1))  # the values do not matter
-model.fit(x, y, batch_size=settings["batch_size"], epochs=1, verbose=0, shuffle=False)
+import measure_largest
+given_up = measure_largest.watch_cudnn(sys.modules["keras.src.backend.torch.rnn"])
+try:
+    model.fit(x, y, batch_size=settings["batch_size"], epochs=1, verbose=0, shuffle=False)
+finally:
+    for what in given_up:
+        print("GAVE UP cuDNN: " + what.split(chr(10))[0], file=sys.stderr)
 import measure_lines
-measure_lines.tell()
+measure_lines.tell(given_up)
 '''
 
 
@@ -112,7 +118,7 @@ def script(row):
                          settings="dict(%s\n)" % line if setting else "")
 
 
-def tell():
+def tell(given_up=()):
     """Called at the end of a script: prints what it took. NVML's row is found by taking some memory for a moment, so the pool's unused part goes back before."""
     import gc
     import torch
@@ -123,7 +129,8 @@ def tell():
     torch.cuda.empty_cache()
     left = torch.cuda.memory_reserved()
     shown = nvml(left)[0]
-    print(json.dumps({"live_mib": live, "pool_mib": pool, "process_mib": pool + (shown - left >> 20) if shown else 0, "versions": {"torch": torch.__version__}}))
+    print(json.dumps({"live_mib": live, "pool_mib": pool, "process_mib": pool + (shown - left >> 20) if shown else 0, "versions": {"torch": torch.__version__},
+                      **({"gave_up": [text[:300] for text in given_up[:2]]} if given_up else {})}))
 
 
 def start(row, limit):
@@ -142,10 +149,15 @@ def end(row, program, begin, out):
     row.update(status=program.returncode, ran=program.returncode == 0, seconds=round(time.time() - begin, 1))
     if row["ran"]:
         row.update(json.loads(said.strip().split("\n")[-1]))
+        if row.get("gave_up"):
+            row.update(ran=False, error="Keras gave up cuDNN's call and ran the layer step by step")
     else:
-        row["error"] = ([line for line in errors.split("\n") if "Error" in line] or [errors[-200:]])[-1][:200]
+        row["gave_up"] = [line[:400] for line in errors.split("\n") if line.startswith("GAVE UP")][:2]
+        row["error"] = ([line for line in errors.split("\n") if "Error" in line] or [errors[-200:]])[-1][:700]
     for report in read_report(row.pop("report")):
         row.update(refused=report["refused"], seen_peak_mib=report["peak_bytes"] >> 20)
+        if report["refused"]:  # which request, and what was held then
+            row["refusals"] = [{k: v for k, v in d.items() if isinstance(v, (int, str))} for d in report.get("denied", [])[:4]]
     with open(out, "a") as f:
         f.write(json.dumps(row) + "\n")
     print(json.dumps(row), flush=True)

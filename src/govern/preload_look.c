@@ -69,21 +69,16 @@ static bool is_wanted(mf_share *share)
     return known == 2;
 }
 
-/* A request that is being answered may or may not be among what NVML shows: it is counted as if it were. */
 static void charge(mf_share *share, unsigned card)
 {
     static process rows[LISTED];
     unsigned count = LISTED, self = (unsigned)getpid();
+    mf_share_told before = mf_share_tells(share, (uint32_t)share->slot, card);
     if (!handles[card] || list(handles[card], &count, rows))
         return;
-    mf_share_slot *slot = &share->file->slots[share->slot];
-    for (unsigned i = 0; i < count && i < LISTED; i++) {
-        if (rows[i].pid != self || rows[i].bytes == ~0ull)
-            continue;
-        uint64_t told = __atomic_load_n(&slot->card[card].held, __ATOMIC_SEQ_CST) +
-                        __atomic_load_n(&slot->card[card].asking, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&slot->card[card].beside, rows[i].bytes > told ? rows[i].bytes - told : 0, __ATOMIC_SEQ_CST);
-    }
+    for (unsigned i = 0; i < count && i < LISTED; i++)
+        if (rows[i].pid == self && rows[i].bytes != ~0ull)
+            mf_share_show(share, (uint32_t)share->slot, card, before, rows[i].bytes);
 }
 
 void mf_govern_look_beside(mf_share *share, unsigned card)

@@ -413,6 +413,24 @@ void mf_share_give_back(mf_share *share, unsigned card, uint64_t bytes)
         __atomic_fetch_sub(&share->file->slots[share->slot].card[card].held, bytes, __ATOMIC_SEQ_CST);
 }
 
+mf_share_told mf_share_tells(const mf_share *share, uint32_t slot, unsigned card)
+{
+    const mf_share_slot *s = &share->file->slots[slot];
+    uint64_t asking = __atomic_load_n(&s->card[card].asking, __ATOMIC_SEQ_CST); /* first, as in add_up */
+    return (mf_share_told){.held = __atomic_load_n(&s->card[card].held, __ATOMIC_SEQ_CST), .asking = asking};
+}
+
+void mf_share_show(mf_share *share, uint32_t slot, unsigned card, mf_share_told before, uint64_t shown)
+{
+    uint64_t *beside = &share->file->slots[slot].card[card].beside;
+    mf_share_told now = mf_share_tells(share, slot, card);
+    uint64_t first = before.held + before.asking, then = now.held + now.asking, most = first > then ? first : then;
+    uint64_t more = shown > most ? shown - most : 0;
+    bool still = !before.asking && !now.asking && before.held == now.held;
+    if (still || more > __atomic_load_n(beside, __ATOMIC_SEQ_CST))
+        __atomic_store_n(beside, more, __ATOMIC_SEQ_CST);
+}
+
 uint64_t mf_share_in_use(const mf_share *share, unsigned card)
 {
     return add_up(share, card, NULL);

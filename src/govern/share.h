@@ -109,6 +109,14 @@ void mf_share_give_back(mf_share *share, unsigned card, uint64_t bytes);
 /* Bytes of all live processes, asked for included, and of this process. */
 uint64_t mf_share_in_use(const mf_share *share, unsigned card);
 uint64_t mf_share_own(const mf_share *share, unsigned card);
+/* What a slot has told of a card: held, and what it is asking for beside. */
+typedef struct mf_share_told {
+    uint64_t held, asking;
+} mf_share_told;
+mf_share_told mf_share_tells(const mf_share *share, uint32_t slot, unsigned card);
+/* The driver shows `shown` bytes for a slot that had told of `before` when the driver was asked: sets `beside`. A request that
+ * was on its way meanwhile may be in what is shown or not: then beside only grows, by what no request explains. */
+void mf_share_show(mf_share *share, uint32_t slot, unsigned card, mf_share_told before, uint64_t shown);
 /* Clears the slots of the dead; returns how many there were. */
 unsigned mf_share_sweep(mf_share *share);
 /* There is no such process, or it is a zombie. */

@@ -50,6 +50,8 @@ struct mf_watch {
     mf_nvml *nvml;
     bool nvml_asked;
     card cards[MEMFIT_RUN_CARDS];
+    mf_share_told told[MF_SHARE_SLOTS]; /* when NVML was asked last */
+    uint32_t told_count;
     uint64_t walk_at_ns; /* when /proc is walked next */
     memfit_run_result seen;
     mf_holdings most;
@@ -155,16 +157,24 @@ static bool came_since(const card *c, unsigned pid)
     return stat(path, &st) != 0;
 }
 
+/* What every slot has told of a card, before NVML is asked. */
+static void note_told(mf_watch *w, unsigned number)
+{
+    uint32_t slots = w->share && number < MF_SHARE_CARDS ? w->share->file->slots_ever : 0;
+    w->told_count = slots < MF_SHARE_SLOTS ? slots : MF_SHARE_SLOTS;
+    for (uint32_t i = 0; i < w->told_count; i++)
+        w->told[i] = mf_share_tells(w->share, i, number);
+}
+
 /* The part that no call has charged: context, modules, the driver's own. False: the process has asked for nothing. */
 static bool charge_beside(mf_watch *w, unsigned number, unsigned pid, uint64_t bytes)
 {
-    mf_share_file *f = w->share->file;
+    const mf_share_file *f = w->share->file;
     bool found = false;
-    for (uint32_t i = 0; i < f->slots_ever && number < MF_SHARE_CARDS; i++) {
+    for (uint32_t i = 0; i < w->told_count; i++) {
         if ((unsigned)(__atomic_load_n(&f->slots[i].owner, __ATOMIC_SEQ_CST) >> 32) != pid)
             continue;
-        uint64_t held = __atomic_load_n(&f->slots[i].card[number].held, __ATOMIC_SEQ_CST);
-        __atomic_store_n(&f->slots[i].card[number].beside, bytes > held ? bytes - held : 0, __ATOMIC_SEQ_CST);
+        mf_share_show(w->share, i, number, w->told[i], bytes);
         found = true;
     }
     return found;
@@ -188,6 +198,7 @@ static void look_at_card(mf_watch *w, size_t at)
     mf_nvml_process list[LISTED];
     size_t count = 0;
     uint64_t own = 0, strange = 0, all = 0;
+    note_told(w, w->cards[at].number);
     if (mf_nvml_processes(w->nvml, w->cards[at].index, list, LISTED, &count, NULL))
         return;
     count = count < LISTED ? count : LISTED;

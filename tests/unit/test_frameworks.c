@@ -155,6 +155,28 @@ static void test_vary(void **state)
     }
 }
 
+/* A batch a little smaller or larger finds a hole that this one misses, or misses one that this one finds. */
+static void test_near(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 99; mib <= 101; mib += 2) {
+        mf_tape tape;
+        mf_pool_result alone;
+        mf_pool_spread spread;
+        memfit_error err;
+        mf_tape_init(&tape, NULL, 512);
+        mf_tape_drop(&tape, mf_tape_take(&tape, 100 * MIB, MEMFIT_KIND_PARAMETERS, 0));
+        mf_tape_drop(&tape, mf_tape_take(&tape, mib * MIB, MEMFIT_KIND_ACTIVATIONS, 0));
+        assert_ok(mf_pool_run(&tape, MF_POOL_CACHING, 0, &alone, &err), err);
+        assert_int_equal(alone.reserved_bytes, (mib < 100 ? 100 : 202) * MIB);
+        assert_ok(mf_pool_near(&tape, MF_POOL_CACHING, &alone, &spread, &err), err);
+        assert_int_equal(spread.middle_bytes, alone.reserved_bytes);
+        assert_true(spread.low_bytes >= 100 * MIB && spread.low_bytes <= 103 * MIB);
+        assert_true(spread.high_bytes > 190 * MIB && spread.high_bytes <= 204 * MIB);
+        mf_tape_destroy(&tape);
+    }
+}
+
 /* ---- models ---- */
 
 static const mf_framework_place h200 = {
@@ -625,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_recurrent),
         cmocka_unit_test(test_vary),
+        cmocka_unit_test(test_near),
         cmocka_unit_test(test_padded_sums),
         cmocka_unit_test(test_recurrent_sizes),
         cmocka_unit_test(test_recurrent_choice),

@@ -327,6 +327,45 @@ static void more_processes_than_slots(void **state)
     mf_share_close(&share);
 }
 
+/* The driver is asked while a request is on its way: what it then shows may have the request in it or not, and neither makes
+ * the next request fail or lets it pass by mistake. */
+static void requests_on_their_way_are_not_beside(void **state)
+{
+    (void)state;
+    mf_share a = new_share(test_path("share"), LIMIT);
+    assert_int_equal(mf_share_ask(&a, 0, 400, 0), MF_SHARE_OK);
+    mf_share_take(&a, 0, 400, 400);
+    uint32_t slot = (uint32_t)a.slot;
+    const uint64_t *beside = &a.file->slots[slot].card[0].beside;
+    mf_share_show(&a, slot, 0, mf_share_tells(&a, slot, 0), 500); /* a context of 100 */
+    assert_int_equal(*beside, 100);
+
+    mf_share_told before = mf_share_tells(&a, slot, 0);
+    assert_int_equal(mf_share_ask(&a, 0, 300, 0), MF_SHARE_OK);
+    mf_share_show(&a, slot, 0, before, 800); /* the driver has given it, the process has not yet said so */
+    assert_int_equal(*beside, 100);
+    mf_share_show(&a, slot, 0, mf_share_tells(&a, slot, 0), 500); /* the driver has not given it yet */
+    assert_int_equal(*beside, 100);
+    mf_share_show(&a, slot, 0, mf_share_tells(&a, slot, 0), 830); /* a module came meanwhile */
+    assert_int_equal(*beside, 130);
+    before = mf_share_tells(&a, slot, 0);
+    mf_share_take(&a, 0, 300, 300);
+    mf_share_show(&a, slot, 0, before, 800);
+    assert_int_equal(*beside, 130);
+    assert_int_equal(mf_share_ask(&a, 0, 170, 0), MF_SHARE_OK); /* all that is left */
+    mf_share_drop(&a, 0, 170);
+
+    before = mf_share_tells(&a, slot, 0);
+    mf_share_give_back(&a, 0, 300);
+    mf_share_show(&a, slot, 0, before, 830); /* shown before it was given back */
+    assert_int_equal(*beside, 130);
+    assert_int_equal(mf_share_ask(&a, 0, 470, 0), MF_SHARE_OK);
+    mf_share_drop(&a, 0, 470);
+    mf_share_show(&a, slot, 0, mf_share_tells(&a, slot, 0), 450); /* at rest: as it is shown */
+    assert_int_equal(*beside, 50);
+    mf_share_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_stopped_process_stops_nobody),
         cmocka_unit_test(forked_children_have_their_own),
         cmocka_unit_test(more_processes_than_slots),
+        cmocka_unit_test(requests_on_their_way_are_not_beside),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_drop);
 }

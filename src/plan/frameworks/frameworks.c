@@ -25,16 +25,17 @@ typedef struct runtime_row {
     double fixed_error;                /* of the result, beside the table's own margin */
     double pool_below, pool_above;     /* of the pool, without weights and their state */
     uint64_t below_bytes, above_bytes; /* and these, for workspaces that no table has */
-    double holes; /* of what the pool holds beside live bytes, to both sides: which hole a request finds is chance */
+    double holes_below, holes_above; /* of what the pool holds beside live bytes: which hole a request finds is chance.
+                                      * holes_above at least, to both sides; holes_below with pool_less */
 } runtime_row;
 
 static const runtime_row rows[MF_RUNTIME_COUNT] = {
-    [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0},
+    [MF_RUNTIME_MEMFIT] = {"memfit", "memfit", "memfit", "table", 1, 0, 0, 0, 0, 0, 0, 0},
     [MF_RUNTIME_TENSORFLOW] = {"tensorflow", "TensorFlow", "TensorFlow 2.21, Keras 3.15", "modelled", 1.2, 0.10, 0.15,
-                               0.15, 0, 64 * MIB, 0},
+                               0.15, 0, 64 * MIB, 0, 0},
     [MF_RUNTIME_TORCH] = {"torch", "PyTorch", "PyTorch 2.11, Keras 3.15", "table", 1.2016, 0, 0.03, 0.03, 0, 60 * MIB,
-                          0.3},
-    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0},
+                          0.1, 0.3},
+    [MF_RUNTIME_JAX] = {"jax", "JAX", "JAX 0.11, Keras 3.15", "table", 1.084, 0.04, 0.08, 0.08, 0, 64 * MIB, 0, 0},
 };
 
 const char *mf_runtime_name(mf_runtime runtime)
@@ -85,16 +86,16 @@ uint64_t mf_framework_blas_bytes(uint32_t capability)
 
 /* Of a recorded program: most of cuDNN's workspaces are known by rules (python/memfit/_trace.py), and what is not is varied
  * (pools.h): this is what is beside that. */
-static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1};
+static const runtime_row of_recording = {"torch", "PyTorch", "", "table", 0, 0, 0.025, 0.025, 0, 40 * MIB, 0.1, 0.1};
 
 /* Of a pool that is short of memory: holes and workspaces no longer matter, since unused segments go back and cuDNN takes
  * less where it gets less. Where 14 Keras models began to fail, the least pool was 0.97 to 1.04 of what was left. */
-static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0};
+static const runtime_row of_least = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.025, 0, 16 * MIB, 0, 0};
 
 /* The same with transposed convolutions: what cuDNN allocates for itself then must be left free, as a pool that has filled the
  * limit gives nothing back for it (DEVICE_ALLOCATION_FAILED). Where two began to fail the least pool was 0.93 and 0.97 of what was
  * left. */
-static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0};
+static const runtime_row of_least_transposed = {"torch", "PyTorch", "", "table", 0, 0, 0.04, 0.05, 0, 16 * MIB, 0, 0};
 
 static const runtime_row *row_of(const mf_framework_estimate *x, const mf_framework_place *place)
 {
@@ -113,16 +114,17 @@ static void set_band(mf_framework_estimate *x, const mf_framework_place *place, 
     double fixed_off = (double)x->fixed_bytes * (row->fixed_error + place->fixed_margin_percent / 100.0);
     double pool = x->pool_bytes > x->weight_bytes ? (double)(x->pool_bytes - x->weight_bytes) : 0;
     x->peak_bytes = x->fixed_bytes + x->pool_bytes;
-    double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) * row->holes : 0;
-    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + holes;
+    double holes = x->pool_bytes > x->live_bytes ? (double)(x->pool_bytes - x->live_bytes) : 0;
+    double near = (double)x->pool_less + holes * row->holes_below, usual = holes * row->holes_above;
+    double below = pool * row->pool_below + (double)row->below_bytes + fixed_off + (near > usual ? near : usual);
     if (x->least_bytes && x->least_bytes < x->live_bytes && x->least_bytes > x->weight_bytes) {
         double saved = (double)(x->live_bytes - x->least_bytes), half = pool * MOST_SAVED;
         below = (saved < half ? saved + (pool - saved) * row->pool_below : half) + fixed_off;
     }
-    below += (double)x->pool_less;
     x->low_bytes = x->peak_bytes - (uint64_t)(below < (double)x->peak_bytes ? below : (double)x->peak_bytes);
-    x->high_bytes = x->peak_bytes + x->pool_more +
-                    (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes);
+    x->high_bytes =
+        x->peak_bytes + x->pool_more +
+        (uint64_t)(pool * row->pool_above + (double)row->above_bytes + fixed_off + holes * row->holes_above);
     x->fits = x->high_bytes <= place->limit_bytes ? MF_FRAMEWORK_YES
               : x->low_bytes > place->limit_bytes ? MF_FRAMEWORK_NO
                                                   : MF_FRAMEWORK_TIGHT;
@@ -151,6 +153,21 @@ static uint64_t room_for_pool(const mf_framework_estimate *x, const mf_framework
     double beside = (double)x->high_bytes - (double)x->pool_bytes * (1 + above);
     double room = ((double)place->limit_bytes - beside) / (1 + above) - 4096;
     return room > 0 ? (uint64_t)room : 0;
+}
+
+/* The lower end of a pool left alone, by the pools of sizes near. Looked for last, and only where it is said: it takes four runs. */
+static memfit_status look_near(const mf_tape *tape, const mf_pool_result *alone, const mf_framework_place *place,
+                               mf_framework_estimate *x, memfit_error *err)
+{
+    mf_pool_spread spread;
+    if (place->recorded || place->rough)
+        return MEMFIT_OK;
+    memfit_status status = mf_pool_near(tape, MF_POOL_CACHING, alone, &spread, err);
+    if (status == MEMFIT_OK) {
+        x->pool_less = spread.middle_bytes - spread.low_bytes;
+        finish(x, place);
+    }
+    return status;
 }
 
 /* `training` is a tape of many steps, or empty: what a long training takes more is within the band's upper end, and at a
@@ -182,7 +199,8 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         x.weight_bytes = x.by_kind[MEMFIT_KIND_PARAMETERS] + x.by_kind[MEMFIT_KIND_OPTIMIZER];
     finish(&x, place);
     if (x.fits != MF_FRAMEWORK_YES) { /* short of memory, the pool gives unused segments back before it fails */
-        const mf_framework_estimate alone = x;
+        mf_framework_estimate alone = x;
+        const mf_pool_result left_alone = pool;
         x.at_least = true;
         x.pool_less = x.pool_more = 0;
         finish(&x, place);
@@ -198,11 +216,14 @@ static memfit_status from_tapes(const mf_tape *tape, const mf_tape *training, ui
         if (x.fits == MF_FRAMEWORK_YES && !place->rough) { /* it needs this little, and takes what there is */
             x.high_bytes = alone.high_bytes < place->limit_bytes ? alone.high_bytes : place->limit_bytes;
             if (alone.peak_bytes < x.peak_bytes) { /* which a long training does */
+                status = look_near(tape, &left_alone, place, &alone, err);
                 x.pool_bytes = alone.pool_bytes;
                 x.peak_bytes = alone.peak_bytes;
                 x.low_bytes = alone.low_bytes;
             }
         }
+    } else {
+        status = look_near(tape, &pool, place, &x, err);
     }
     if (status == MEMFIT_OK)
         *estimate = x;
@@ -296,7 +317,8 @@ static memfit_status predict_xla(const memfit_host *host, mf_runtime runtime, co
 
 /* TensorFlow on a CPU: its allocator's bytes, and what the process has resident beside them: itself, and the graphs that
  * it makes, mostly of the update of each weight (a line through 29 processes). */
-static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "", "table", 0, 0.12, 0.10, 0.10, 4 * MIB, 8 * MIB, 0};
+static const runtime_row on_cpu = {"tensorflow", "TensorFlow", "",      "table", 0, 0.12,
+                                   0.10,         0.10,         4 * MIB, 8 * MIB, 0, 0};
 
 static uint64_t resident_beside(const mf_graph *graph)
 {

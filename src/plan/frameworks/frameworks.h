@@ -57,7 +57,7 @@ typedef struct mf_framework_estimate {
     uint64_t workspace_bytes;            /* of libraries, within the pool */
     uint64_t weight_bytes;               /* weights and their state where known to the byte: the band is of the rest */
     uint64_t by_kind[MEMFIT_KIND_COUNT]; /* of the live bytes at their peak; all 0 where the model does not tell */
-    uint64_t pool_less, pool_more;       /* what workspaces of unknown size may change in the pool */
+    uint64_t pool_less, pool_more;       /* what unknown workspaces, or sizes near these, change in the pool */
     mf_framework_fits fits;
     bool at_least; /* pool_bytes is the least it gets by with, because it is short of memory */
 } mf_framework_estimate;

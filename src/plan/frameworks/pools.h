@@ -34,5 +34,9 @@ typedef struct mf_pool_spread {
     uint64_t low_bytes, middle_bytes, high_bytes;
 } mf_pool_spread;
 memfit_status mf_pool_vary(const mf_tape *tape, mf_pool_model model, mf_pool_spread *spread, memfit_error *err);
+/* The same for a batch a little smaller and larger: holes of 5 to 16 % of live bytes lie side by side there. `alone` is the
+ * tape's own result. */
+memfit_status mf_pool_near(const mf_tape *tape, mf_pool_model model, const mf_pool_result *alone,
+                           mf_pool_spread *spread, memfit_error *err);
 
 #endif
