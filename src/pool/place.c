@@ -270,6 +270,18 @@ typedef struct wish {
     mf_seat seat;   /* what it said last */
 } wish;
 
+/* Old mappings lie over a seat, and the device is not past them: it is waited for, as long as it has more to do behind that.
+ * Anywhere else the block would take the pages of other seats. */
+static bool seat_is_free(memfit_pool *pool, const wish *w)
+{
+    bool wait = must_wait(pool, w->start, w->bytes);
+    while (wait && mf_pages_wait_some(pool)) {
+        mf_shadows_look(pool);
+        wait = must_wait(pool, w->start, w->bytes);
+    }
+    return !wait;
+}
+
 /* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
  * the device would have to be waited for, the one that needs the fewest pages and no wait. */
 static void look(memfit_pool *pool, wish *w)
@@ -277,7 +289,7 @@ static void look(memfit_pool *pool, wish *w)
     w->seat = !pool->repeat || w->unplanned
                   ? MF_SEAT_NONE
                   : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
-    if (w->seat == MF_SEAT && must_wait(pool, w->start, w->bytes)) {
+    if (w->seat == MF_SEAT && !seat_is_free(pool, w)) {
         w->hole =
             mf_repeat_above(pool, w->bytes, w->alignment, w->lane, &w->start); /* the next time the place is there */
         w->seat = w->hole ? MF_SEAT_ABOVE : MF_SEAT_NONE;
