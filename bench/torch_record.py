@@ -101,6 +101,7 @@ def main():
     torch.Tensor.item = lambda self: 0.0 if self.device.type == "meta" else item(self)  # the loops only print it
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):  # optimizers as on a card
         importlib.import_module(name)._get_foreach_kernels_supported_devices = lambda: ["meta"]
+        importlib.import_module(name)._get_fused_kernels_supported_devices = lambda: ["meta"]
     loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER}
 
     lines, alive, clock, count = [], {}, [0.0], [0]
