@@ -1,4 +1,4 @@
-"""Training loops written when the pool waited for old mappings and seats grew last, and before that code had run on a card: nothing was changed for them. As in torch_models.py each is a
+"""Training and inference loops written when the pool waited for old mappings and seats grew last, and before that code had run on a card: nothing was changed for them. As in torch_models.py each is a
 generator, one step each; bench/torch_streams.py measures them.
 
 They are bound by the card, not by Python or the workers, and hold some GiB, so that a hundredth can be seen.
@@ -225,5 +225,44 @@ def sounds_steps(torch):
         yield loss.detach()
 
 
+def letters_steps(torch):
+    """Inference with growing sequences: sixty-four letters of 400 to 1,000 words are read at once by a decoder of 16 layers with eight keys for its 32 heads, and each is answered with 64
+    words, the likeliest one by one. A step is the reading, or sixteen words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Small(Decoder):
+        layers, heads, groups, part, inner, vocab = 16, 32, 8, 64, 8192, 128256
+
+    torch.manual_seed(0)
+    model, dice = Small(torch), random.Random(137)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (64, dice.randrange(400, 1001)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(4):
+                for _ in range(16):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def generate_steps(torch):
+    """Inference with growing sequences, in the transformers library's own code: a Llama of 16 layers (1.2 thousand million weights) writes 48 words to each of 32 questions of 600 to
+    1,400 words, drawn one by one. A step is a batch of questions."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
+                         max_position_embeddings=8192, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    model, dice = LlamaForCausalLM(config).to(DEVICE, torch.bfloat16).eval(), random.Random(139)
+    with torch.no_grad():
+        while True:
+            asked = torch.randint(3, config.vocab_size, (32, dice.randrange(600, 1401)), device=DEVICE)
+            told = model.generate(asked, attention_mask=torch.ones_like(asked), max_new_tokens=48, min_new_tokens=48, do_sample=True)
+            yield told[:, -1].float().mean()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
-LAST = {"ranker": (ranker_steps, 16, 8, 60), "latents": (latents_steps, 20, 10, 60), "proteins": (proteins_steps, 12, 8, 60), "sounds": (sounds_steps, 16, 8, 60)}
+LAST = {"ranker": (ranker_steps, 16, 8, 60), "latents": (latents_steps, 20, 10, 60), "proteins": (proteins_steps, 12, 8, 60), "sounds": (sounds_steps, 16, 8, 60),
+        "letters": (letters_steps, 15, 10, 60), "generate": (generate_steps, 6, 2, 60)}
