@@ -513,10 +513,55 @@ static void torch_calls(const char *library)
 
 /* ---- steps of a recorded program ------------------------------------------------------------------------------ */
 
+/* A pool as PyTorch's, with the settings of torch.c; opening and unmapping a handle takes its price. */
+static memfit_pool *torch_pool(memfit_device *device, uint64_t handle_us)
+{
+    memfit_error err;
+    memfit_pool *pool;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.no_thread_caches = true, o.ignore_environment = true;
+    must(memfit_pool_create(device, &o, &pool, &err), &err);
+    pool->pages.part = 32;
+    mf_sim_handle_us(device, handle_us);
+    return pool;
+}
+
+/* The device's work, and a program that queues it: it needs a part of the time the device needs, and is ahead by no more than so
+ * much. What it spends on moving pages or waits for takes from its lead; when none is left the device is idle. */
+typedef struct leader {
+    uint64_t most_us, lead_us, idle_us;
+    double part;
+} leader;
+
+/* The device has work for `us` more. */
+static void queue(leader *l, memfit_device *device, uint64_t us)
+{
+    memfit_error err;
+    uint64_t room = l->most_us > l->lead_us ? l->most_us - l->lead_us : 0,
+             ahead = (uint64_t)((double)us * (1 - l->part));
+    ahead = ahead < room ? ahead : room;
+    must(memfit_device_advance(device, us - ahead, &err), &err);
+    l->lead_us += ahead;
+    if (l->most_us)
+        mf_sim_lag_us(device, 0, l->lead_us ? l->lead_us : 1);
+}
+
+/* The program spent so long on something else. */
+static void spend(leader *l, memfit_device *device, uint64_t us)
+{
+    if (!us)
+        return;
+    l->idle_us += us > l->lead_us ? us - l->lead_us : 0;
+    l->lead_us -= us < l->lead_us ? us : l->lead_us;
+    if (l->most_us)
+        mf_sim_lag_us(device, 0, l->lead_us ? l->lead_us : 1);
+}
+
 /* Plays a trace of one stream through a pool as PyTorch's, on sim: each handle that is opened or unmapped takes its price, and the
- * device is so far behind the program. Shows what it holds, what moving pages took of the time, and what of that the device waited
- * for: in the first half, in the second. */
-static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
+ * device is so far behind the program: always, or at most, where the program needs a given part of the device's time. Shows what it
+ * holds, what moving pages took of the time, and what of that the device waited for, in the first half and in the second; with a
+ * part what it was really idle. */
+static void steps(const char *path, uint64_t handle_us, uint64_t lag_us, double part)
 {
     memfit_error err;
     memfit_trace *trace;
@@ -527,17 +572,14 @@ static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
     const memfit_event *e = memfit_trace_events(trace, &count);
     memfit_address *at = calloc(info.buffers, sizeof *at);
     memfit_device *device = open_sim(64 * 1024 * MiB);
-    memfit_pool *pool;
-    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
-    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.ignore_environment = true;
-    must(memfit_pool_create(device, &o, &pool, &err), &err);
-    pool->pages.part = 32; /* as torch.c has it */
-    mf_sim_handle_us(device, handle_us);
+    memfit_pool *pool = torch_pool(device, handle_us);
+    leader l = {.most_us = lag_us, .lead_us = part < 1 ? 0 : lag_us, .part = part};
     if (lag_us)
         mf_sim_lag_us(device, 0, lag_us);
     for (uint64_t i = 0; i < count; i++, e++) {
-        must(memfit_device_advance(device, e->time_ns / 1000 - now_us, &err), &err);
+        queue(&l, device, e->time_ns / 1000 - now_us);
         now_us = e->time_ns / 1000;
+        uint64_t began = mf_device_now_us(device);
         if (e->op == MEMFIT_EVENT_ALLOC) {
             must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
             live += e->bytes;
@@ -546,15 +588,17 @@ static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
             must(memfit_pool_free(pool, at[e->id], &err), &err);
             live -= e->bytes;
         }
+        if (part < 1)
+            spend(&l, device, mf_device_now_us(device) - began);
         if (i == count / 2) {
             moving[0] = pool->moving_us;
-            lost[0] = pool->lost_us;
+            lost[0] = part < 1 ? l.idle_us : pool->lost_us;
             moved = pool->remapped_pages;
             then_us = now_us;
         }
     }
     moving[1] = pool->moving_us - moving[0];
-    lost[1] = pool->lost_us - lost[0];
+    lost[1] = (part < 1 ? l.idle_us : pool->lost_us) - lost[0];
     must(mf_pool_check(pool, &err), &err);
     uint64_t reserved = pool->pages.reserved_peak << pool->pages.shift, later = now_us - then_us;
     double first = 100.0 / (double)then_us, second = 100.0 / (double)(later ? later : 1);
@@ -566,6 +610,78 @@ static void steps(const char *path, uint64_t handle_us, uint64_t lag_us)
     memfit_trace_destroy(trace);
     memfit_pool_destroy(pool);
     must(memfit_device_close(device, &err), &err);
+    free(at);
+}
+
+/* ---- a program ahead of the device ------------------------------------------------------------------------------ */
+
+enum { QUEUE = 1000 }; /* kernels that the driver takes before the program waits */
+
+typedef struct racing { /* a program and its device, in microseconds */
+    uint64_t now, end, queue[QUEUE];
+} racing;
+
+/* The program queues work for the device, and waits where the queue is full. Returns for how long. */
+static uint64_t race(racing *r, uint64_t request, uint64_t work_us)
+{
+    uint64_t full = r->queue[request % QUEUE], waits = full > r->now ? full - r->now : 0;
+    r->now += waits;
+    r->end = (r->end > r->now ? r->end : r->now) + work_us;
+    r->queue[request % QUEUE] = r->end;
+    return waits;
+}
+
+/* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
+ * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short. Shows what the pool holds, and
+ * the time beside that of a pool whose calls take none. */
+static void ahead(const char *path, uint64_t handle_us, uint64_t host_us)
+{
+    memfit_error err;
+    memfit_trace *trace;
+    memfit_trace_info info = MEMFIT_TRACE_INFO;
+    must(memfit_trace_load(path, NULL, &trace, &err), &err);
+    must(memfit_trace_describe(trace, &info, &err), &err);
+    uint64_t count, live = 0, peak = 0, before_us = 0, requests = 0;
+    const memfit_event *e = memfit_trace_events(trace, &count);
+    memfit_address *at = calloc(info.buffers, sizeof *at);
+    racing *real = calloc(2, sizeof *real), *free_of_cost = real + 1;
+    memfit_device *device = open_sim(64 * 1024 * MiB);
+    memfit_pool *pool = torch_pool(device, handle_us);
+    uint64_t began = mf_device_now_us(device);
+    for (uint64_t i = 0; i < count; i++, e++) {
+        uint64_t work = e->time_ns / 1000 - before_us;
+        before_us += work;
+        if (e->op == MEMFIT_EVENT_FREE) {
+            must(memfit_pool_free(pool, at[e->id], &err), &err);
+            live -= e->bytes;
+        }
+        if (e->op != MEMFIT_EVENT_ALLOC) {
+            real->end += work;
+            free_of_cost->end += work;
+            continue;
+        }
+        free_of_cost->now += host_us;
+        race(free_of_cost, requests, work);
+        real->now = mf_device_now_us(device) - began + host_us;
+        must(memfit_device_advance(device, host_us + race(real, requests++, work), &err), &err);
+        mf_sim_lag_us(device, 0, real->end - real->now + 1);
+        must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
+        live += e->bytes;
+        peak = live > peak ? live : peak;
+    }
+    uint64_t last = mf_device_now_us(device) - began, end = last > real->end ? last : real->end;
+    uint64_t ideal = free_of_cost->now > free_of_cost->end ? free_of_cost->now : free_of_cost->end;
+    must(mf_pool_check(pool, &err), &err);
+    printf(
+        "%-30s %4llu us %4llu us  %.4f of %5.2f GiB  time %.4f of %.2f s  moving %.2f %%  lost %.2f %%  pages %llu\n",
+        path, (unsigned long long)handle_us, (unsigned long long)host_us,
+        (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
+        (double)end / (double)ideal, (double)ideal / 1e6, 100.0 * (double)pool->moving_us / (double)ideal,
+        100.0 * (double)pool->lost_us / (double)ideal, (unsigned long long)pool->remapped_pages);
+    memfit_trace_destroy(trace);
+    memfit_pool_destroy(pool);
+    must(memfit_device_close(device, &err), &err);
+    free(real);
     free(at);
 }
 
@@ -626,13 +742,8 @@ static void play(const char *path, uint64_t handle_us)
         uint64_t bytes;
     } *blocks = calloc((size_t)ids + 1, sizeof *blocks);
     memfit_device *device = open_sim(139 * 1024 * MiB);
-    memfit_pool *pool;
-    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    memfit_pool *pool = torch_pool(device, handle_us);
     memfit_stream streams[SHIM_STREAMS] = {0};
-    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.ignore_environment = true;
-    must(memfit_pool_create(device, &o, &pool, &err), &err);
-    pool->pages.part = 32; /* as torch.c has it */
-    mf_sim_handle_us(device, handle_us);
     for (int i = 1; i < SHIM_STREAMS; i++)
         must(memfit_stream_create(device, &streams[i], &err), &err);
     uint64_t now_us = all[0].us, half_us = now_us + (all[count - 1].us - now_us) / 2, live = 0, peak = 0;
@@ -672,7 +783,7 @@ static void play(const char *path, uint64_t handle_us)
 }
 
 /* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
- * steps TRACE HANDLE_US LAG_US; or play REQUESTS HANDLE_US. */
+ * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US; or play REQUESTS HANDLE_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -696,7 +807,9 @@ int main(int argc, char **argv)
     if (argc > 2 && !strcmp(only, "torch"))
         torch_calls(argv[2]);
     if (argc > 4 && !strcmp(only, "steps"))
-        steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
+        steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), argc > 5 ? strtod(argv[5], NULL) : 1);
+    if (argc > 4 && !strcmp(only, "ahead"))
+        ahead(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     if (argc > 3 && !strcmp(only, "play"))
         play(argv[2], strtoull(argv[3], NULL, 10));
     return 0;

@@ -5,6 +5,9 @@
  *     events        e1    e2      e3       recorded when somebody wants to know, not with every free
  *     safe          ^ e1 is done: whatever was freed up to 2 is past
  *
+ * A clock has 64 events. When more are in flight those that are closest to others go, so that the pool knows about as well how far
+ * a device is that is 100 ms behind as one that is 10 ms behind.
+ *
  * An event recorded on a stream that is captured into a CUDA graph becomes part of the graph and must not be asked about:
  * before each record and each wait the stream is asked whether it is captured, and if so, the wait is put off.
  *
@@ -14,6 +17,8 @@
 #include "pool/pages.h"
 
 #include <string.h>
+
+enum { BEHIND = 2 }; /* events behind the one that is waited for */
 
 /* A stream that cannot say is taken for captured: nothing is recorded on it. */
 static bool captured(const memfit_pool *pool, mf_stream stream)
@@ -52,6 +57,20 @@ static void reach(memfit_pool *pool, mf_clock *c, uint64_t serial)
         c->recorded = serial;
 }
 
+/* The event goes whose neighbours are closest: what it stood behind is past with the next one, and those that are left are about
+ * as far from each other. */
+static void thin_out(memfit_pool *pool, mf_clock *c)
+{
+    unsigned closest = 1;
+    for (unsigned i = 2; i + 1 < c->waiting_count; i++)
+        if (c->waiting[i + 1].at_us - c->waiting[i - 1].at_us <
+            c->waiting[closest + 1].at_us - c->waiting[closest - 1].at_us)
+            closest = i;
+    spare(pool, c, c->waiting[closest].event);
+    c->waiting_count--;
+    memmove(c->waiting + closest, c->waiting + closest + 1, (c->waiting_count - closest) * sizeof *c->waiting);
+}
+
 bool mf_clock_record(memfit_pool *pool, mf_clock *c)
 {
     mf_device *device = pool->device;
@@ -60,9 +79,9 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *c)
         return true;
     if (captured(pool, c->stream))
         return false;
-    if (c->waiting_count == MF_EVENTS) /* the newest is recorded anew, further behind */
-        event = c->waiting[--c->waiting_count].event;
-    else if (c->spare_count)
+    if (c->waiting_count == MF_EVENTS)
+        thin_out(pool, c);
+    if (c->spare_count)
         event = c->spare[--c->spare_count];
     else if (device->table->event_create(device, &event, NULL))
         return false;
@@ -129,6 +148,11 @@ bool mf_clock_wait(memfit_pool *pool, mf_clock *c, uint64_t serial)
         return false;
     reach(pool, c, c->serial);
     return true;
+}
+
+uint64_t mf_clock_queued_us(const mf_clock *c)
+{
+    return c->waiting_count > BEHIND ? c->waiting[c->waiting_count - 1].at_us - c->waiting[0].at_us : 0;
 }
 
 /* Of the stream that most is freed on: what the program is about, not what it copies beside it. NULL: none. */

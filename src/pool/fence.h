@@ -15,7 +15,10 @@
 #include "device/device.h"
 #include "memfit/pool.h"
 
-enum { MF_EVENTS = 64 }; /* in flight, a clock */
+enum {
+    MF_EVENTS = 64,     /* in flight, a clock */
+    MF_QUEUED_US = 300, /* of the device's work behind an event, so that waiting for it costs the device nothing */
+};
 
 typedef struct mf_block mf_block;
 typedef struct mf_slab mf_slab;
@@ -40,6 +43,9 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *clock);
 void mf_clock_look(memfit_pool *pool, mf_clock *clock); /* moves `safe` on as far as the device has come */
 /* Waits until `safe` has reached the serial. False: waiting is not allowed or not possible now. */
 bool mf_clock_wait(memfit_pool *pool, mf_clock *clock, uint64_t serial);
+/* How much longer than for its oldest event the device has to do, at least: the program took so long to queue it, and is
+ * ahead. */
+uint64_t mf_clock_queued_us(const mf_clock *clock);
 void mf_clock_end(memfit_pool *pool, mf_clock *clock);
 /* How far the program is ahead of the device at least, on the stream that most is freed on: since when what the device is
  * at has been queued. */

@@ -26,8 +26,6 @@
 
 #include <string.h>
 
-enum { BEHIND = 2, QUEUED_US = 300 }; /* events behind the one that is waited for, and the device's work */
-
 static mf_lane *new_lane(memfit_pool *pool, mf_stream stream)
 {
     mf_lane *lane = mf_host_zalloc(pool->host, sizeof *lane);
@@ -169,21 +167,14 @@ bool mf_lanes_wait(memfit_pool *pool)
     return any;
 }
 
-/* How much longer than for its oldest event the device has to do on a stream, at least: the program took so long to queue it,
- * and is ahead. */
-static uint64_t queued_us(const mf_clock *c)
-{
-    return c->waiting_count > BEHIND ? c->waiting[c->waiting_count - 1].at_us - c->waiting[0].at_us : 0;
-}
-
 /* Much is queued behind the event, so the device does not fall idle. */
 bool mf_lanes_wait_some(memfit_pool *pool)
 {
     mf_lane *most = NULL;
     for (unsigned i = 1; i < pool->lane_count; i++) {
         mf_lane *lane = pool->lane[i];
-        if (may_become_safe(lane) && queued_us(&lane->clock) >= QUEUED_US &&
-            (!most || queued_us(&lane->clock) > queued_us(&most->clock)))
+        if (may_become_safe(lane) && mf_clock_queued_us(&lane->clock) >= MF_QUEUED_US &&
+            (!most || mf_clock_queued_us(&lane->clock) > mf_clock_queued_us(&most->clock)))
             most = lane;
     }
     return most && mf_clock_wait(pool, &most->clock, most->clock.waiting[0].serial);

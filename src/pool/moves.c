@@ -142,7 +142,7 @@ bool mf_moves_idle(memfit_pool *pool, uint64_t want, uint64_t first, uint64_t pa
                 got += borrow(pool, want - got, first, past, more, &left);
         }
         pool->pages.from_seats = true;
-    } while (got < want && left && must && mf_pages_wait(pool));
+    } while (got < want && left && (must ? mf_pages_wait(pool) : mf_pages_wait_some(pool)));
     pool->remapped_now += got;
     return got >= want || !left;
 }

@@ -44,6 +44,7 @@ mf_clock *mf_pages_clock(memfit_pool *pool); /* of the only stream */
 void mf_pages_note_free(memfit_pool *pool);  /* after a free: puts an event behind it when one is due */
 uint64_t mf_pages_past(memfit_pool *pool);   /* pages stamped so or lower can be unmapped now */
 bool mf_pages_wait(memfit_pool *pool);       /* waits until more are; false: nothing to wait for, or not possible */
+bool mf_pages_wait_some(memfit_pool *pool);  /* the same, but only while the device has enough to do behind that */
 /* A handle, all idle, is taken for use elsewhere before it is past: the mapping stays as a shadow. False: not possible
  * here. */
 bool mf_shadow_leave(memfit_pool *pool, mf_handle *handle);

@@ -207,11 +207,13 @@ static bool unnoticed(const memfit_pool *pool, mf_spent since)
 }
 
 /* Steps that are packed, and still move pages, from one stream's places to another's or between what lives on and seats: rather hold
- * some more. With one stream, not for what was done while the device had work. */
+ * some more. With one stream, not for what was done while the device had work, nor in the first steps, which there is plenty of
+ * time for. */
 static void judge(memfit_pool *pool, const mf_kind *it)
 {
     mf_repeat *r = pool->repeat;
-    bool dear = it && it->packed && !(pool->multi ? cheap(pool, r->begun_at) : unnoticed(pool, r->begun_at));
+    bool moved = pool->multi ? !cheap(pool, r->begun_at) : !unnoticed(pool, r->begun_at) && !mf_moves_plenty(pool);
+    bool dear = it && it->packed && moved;
     r->calm = dear ? 0 : r->calm + 1;
     if (dear)
         r->restless++;

@@ -19,6 +19,10 @@
  * past or not, until their addresses are wanted for another page or there are too many; a page that is idle where it is
  * now and wanted where it was is there already, without any call.
  *
+ * There is room for 2,048 of them. When a move finds none left, and pages that the device is not past, it waits for the
+ * oldest event as long as the device has more to do behind it: the program loses some of its lead, the device nothing. (It
+ * grew instead, by all of the slack, where the device was 100 ms behind.) So does a block whose seat is under one.
+ *
  * Events are recorded, and pages stamped, only while pages are being moved: the first move finds none and leaves
  * shadows, the next 2,048 frees are stamped.
  *
@@ -86,6 +90,15 @@ bool mf_pages_wait(memfit_pool *pool)
     if (clock->safe == clock->serial)
         return false;
     return mf_clock_wait(pool, clock, clock->waiting_count ? clock->waiting[0].serial : clock->serial);
+}
+
+bool mf_pages_wait_some(memfit_pool *pool)
+{
+    uint64_t began = mf_device_now_us(pool->device);
+    if (unused(pool) || mf_clock_queued_us(mf_pages_clock(pool)) < MF_QUEUED_US || !mf_pages_wait(pool))
+        return false;
+    pool->pages.making_us += mf_device_now_us(pool->device) - began; /* the device was at work: nothing is lost by it */
+    return true;
 }
 
 bool mf_pages_settled(memfit_pool *pool)

@@ -239,7 +239,7 @@ typedef struct mf_pages {
     uint64_t owed_us;              /* time spent while the device had work: lost only if it falls idle later */
     uint64_t looked_us, lead_us;   /* when the device was last looked at, and how far behind the program it was */
     uint64_t made_now;             /* pages created by the request at work, */
-    uint64_t making_us;            /* and the time it took */
+    uint64_t making_us;            /* and the time that took, or waiting for a device with enough to do */
     uint32_t tier_pages[MF_TIERS]; /* the sizes of handles, smallest first: one page, ... */
     unsigned tiers;
     uint64_t

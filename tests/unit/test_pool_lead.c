@@ -97,6 +97,74 @@ static void in_flight_inputs_are_waited_for(void **state)
     }
 }
 
+/* A device that is further behind than there are events: the pool still knows how far it is. */
+static void far_behind_it_is_known_how_far(void **state)
+{
+    (void)state;
+    enum { FREES = 5 * MF_EVENTS, LAG_US = 1000 * FREES };
+    place p = open_place(0);
+    memfit_address a;
+    assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &a, &err), err);
+    drop(&p, a, p.main);
+    mf_sim_lag_us(p.device, p.main, LAG_US);
+    mf_clock clock = {.stream = p.main};
+    for (unsigned i = 0; i < FREES; i++) {
+        clock.serial++;
+        assert_true(mf_clock_record(p.pool, &clock));
+        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
+    }
+    for (unsigned part = 1; part < 4; part++) {
+        assert_ok(memfit_device_advance(p.device, LAG_US / 4, &err), err);
+        mf_clock_look(p.pool, &clock);
+        assert_true(clock.safe <= FREES * part / 4 + 1 && clock.safe + FREES / 8 > FREES * part / 4);
+        assert_true(mf_clock_queued_us(&clock) > MF_QUEUED_US);
+    }
+    assert_true(mf_clock_wait(p.pool, &clock, clock.serial));
+    assert_int_equal(mf_clock_queued_us(&clock), 0);
+    mf_clock_end(p.pool, &clock);
+    mf_sim_lag_us(p.device, p.main, 0);
+    close_place(&p);
+}
+
+/* More pages are moved than there can be old mappings, while the device is far behind: it is waited for, as it has enough to do.
+ * The pool does not grow, and no time is lost by that. */
+static void old_mappings_that_run_out_are_waited_for(void **state)
+{
+    (void)state;
+    enum { PAIRS = MF_SHADOWS + 64, FEW = 128 };
+    memfit_device_options options = MEMFIT_DEVICE_OPTIONS;
+    options.capacity_bytes = UINT64_C(64) << 30;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.ignore_environment = o.no_thread_caches = true;
+    memfit_device *device;
+    memfit_pool *pool;
+    assert_ok(memfit_device_open("sim", &options, &device, &err), err);
+    assert_ok(memfit_pool_create(device, &o, &pool, &err), err);
+    static memfit_address kept[PAIRS], hole[PAIRS];
+    memfit_address few, large;
+    for (unsigned i = 0; i < PAIRS; i++) {
+        assert_ok(memfit_pool_alloc(pool, 2 * MiB, 0, &hole[i], &err), err);
+        assert_ok(memfit_pool_alloc(pool, 2 * MiB, 0, &kept[i], &err), err);
+    }
+    mf_sim_lag_us(device, 0, 300000);
+    for (unsigned i = 0; i < FEW; i++)
+        assert_ok(memfit_pool_free(pool, hole[i], &err), err);
+    assert_ok(memfit_pool_alloc(pool, FEW * 2 * MiB, 0, &few, &err), err); /* from now on events are put behind frees */
+    for (unsigned i = FEW; i < PAIRS; i++) {
+        assert_ok(memfit_pool_free(pool, hole[i], &err), err);
+        assert_ok(memfit_device_advance(device, 100, &err), err);
+    }
+    uint64_t reserved = pool->pages.reserved;
+    assert_ok(memfit_pool_alloc(pool, (PAIRS - FEW) * 2 * MiB, 0, &large, &err), err);
+    assert_int_equal(pool->pages.reserved, reserved);
+    assert_true(pool->stream_waits > 0 && pool->lost_us == 0);
+    assert_ok(mf_pool_check(pool, &err), err);
+    mf_sim_lag_us(device, 0, 0);
+    memfit_pool_destroy(pool);
+    assert_int_equal(mf_sim_get(device).violations, 0);
+    assert_ok(memfit_device_close(device, &err), err);
+}
+
 /* ---- at random, against a list ------------------------------------------------------------------------------ */
 
 enum { MOST = 64 };
@@ -173,6 +241,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
         cmocka_unit_test(in_flight_inputs_are_waited_for),
+        cmocka_unit_test(far_behind_it_is_known_how_far),
+        cmocka_unit_test(old_mappings_that_run_out_are_waited_for),
         cmocka_unit_test(streams_that_lag_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

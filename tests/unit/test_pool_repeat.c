@@ -269,7 +269,7 @@ static void steps_that_cost(step *s, unsigned count, uint64_t moving_us, uint64_
 }
 
 /* Packed steps that go on moving pages, with one stream or several: the pool may hold more, by and by, until they no
- * longer do. With one stream only what the device waited for counts. */
+ * longer do. With one stream only what the device waited for counts, and not while there is plenty of time for moving. */
 static void restless_steps_get_more(void **state)
 {
     (void)state;
@@ -287,6 +287,9 @@ static void restless_steps_get_more(void **state)
         if (!side) {
             steps_that_cost(&s, 40, 1000, 0);
             assert_true(mf_moves_spent(s.p.pool) == 0.0);
+            steps_that_cost(&s, 20, 1000, 1000); /* there is plenty of time at the beginning */
+            assert_true(mf_moves_plenty(s.p.pool) && mf_moves_spent(s.p.pool) == 0.0);
+            s.p.pool->pages.move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
         }
         steps_that_cost(&s, 12, 1000, 1000); /* a tenth of the time */
         double first = mf_moves_spent(s.p.pool);
