@@ -43,7 +43,7 @@ static void workspaces_are_sensible(void **state)
 }
 
 /* Whole tiles that leave most multiprocessors idle at the end: the list's way with the same tile, shared, comes first; not where
- * they come out even, where there is less than one on each, where sums are short, or for what `memfit tune` shall time. */
+ * they come out even, where there is less than one on each or more than two, where sums are short, or for what `memfit tune` shall time. */
 static void tiles_that_do_not_come_out_even_are_shared(void **state)
 {
     (void)state;
@@ -61,14 +61,17 @@ static void tiles_that_do_not_come_out_even_are_shared(void **state)
         {.engine = 62, .settings = 2, .deterministic = true},
         {.engine = 65, .settings = 3, .deterministic = true, .tile_bytes = 131072, .shares = true},
         {.engine = 65, .settings = 4, .deterministic = true, .tile_bytes = 65536, .shares = true}};
-    for (int form = 0; form < 8; form++) {
+    for (int form = 0; form < 9; form++) {
         mf_cudnn_convolution conv = known;
         mf_cudnn_way list[4];
         memcpy(list, lists, sizeof list);
         conv.direction = form == 1 ? MF_CUDNN_DATA : known.direction;
         conv.wide = form == 2;
-        conv.batch = form == 3 ? 2 : known.batch;                    /* sums of 8,192 */
-        conv.out_channels = form == 4 ? 384 : form == 5 ? 896 : 512; /* 108 tiles: one each at most; 252 of 264 */
+        conv.batch = form == 3 ? 2 : known.batch; /* sums of 8,192 */
+        conv.out_channels = form == 4   ? 384
+                            : form == 5 ? 896
+                            : form == 8 ? 1024
+                                        : 512; /* 108, 252, 288 and 144 tiles */
         list[0].shares = form == 6;
         list[3].deterministic = form != 7;
         bool moved = cuda_convolution_prefer(&conv, list, 4, 132);
@@ -350,6 +353,8 @@ static void groups_where_they_win(void **state)
     assert_int_equal(dense_end(MF_UNARY_GELU, 8192, 3072), 2);
     assert_int_equal(dense_end(MF_UNARY_GELU, 8191, 3072), 1);  /* forward */
     assert_int_equal(dense_end(MF_UNARY_GELU, 65536, 1280), 1); /* rows too short for their sum */
+    assert_int_equal(dense_end(MF_UNARY_GELU, 1706, 3072), 0);  /* too little of it */
+    assert_int_equal(dense_end(MF_UNARY_GELU, 1707, 3072), 1);
     assert_int_equal(dense_end(MF_UNARY_RELU, 64, 3072), 2);
 }
 

@@ -230,12 +230,12 @@ static bool bias_may_be_inside(const mf_graph *graph, const mf_op *op)
            graph->tensors[op->in[2]].offset % 16 == 0;
 }
 
-/* Do so many tiles, made one on each multiprocessor at a time, leave more than a quarter of them without work? With less
- * than one on each cuDNN's own choice is as it should be. */
+/* Do so many tiles, made one on each multiprocessor at a time, take a second round in which less than half of them have
+ * work? With one round cuDNN's own choice is as it should be, and with three what sharing costs is more than it saves (on
+ * 10 of 13 drawn shapes, docs/bench/cuda.md). */
 static bool are_uneven(int64_t tiles, int multiprocessors)
 {
-    int64_t rounds = (tiles + multiprocessors - 1) / multiprocessors;
-    return rounds > 1 && 4 * tiles < 3 * rounds * multiprocessors;
+    return tiles > multiprocessors && 2 * tiles < 3 * (int64_t)multiprocessors;
 }
 
 /* How many tiles of 128 x 128 there are is known where channels are whole tiles; between, the kernel decides what one

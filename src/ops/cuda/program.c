@@ -304,16 +304,19 @@ static bool is_long(const mf_op *op)
     }
 }
 
-/* A sum over rows with a long function before it pays where rows are long and there is much to read: of 40 shapes with
- * at least 24 million elements the group was the faster on 11 of the 12 from 2304 channels on, and on 10 of 28 below
- * (docs/bench/cuda.md). GPT-2 and ViT have 3072. */
+/* Where a long function (GELU, SiLU) is in it. A sum over rows with one before it pays where rows are long and there is much
+ * to read: of 40 shapes with at least 24 million elements the group was the faster on 11 of the 12 from 2304 channels on,
+ * and on 10 of 28 below. A bias and the function alone pay from some five million elements on: of 20 drawn shapes the group
+ * was faster on all 14 above, on none of the 6 below (docs/bench/cuda.md). GPT-2 and ViT have more of both. */
 static bool pays(const cuda_program *p)
 {
-    enum { LEAST = 24 << 20, LONG_ROWS = 2304 };
+    enum { LEAST_SUMMED = 24 << 20, LONG_ROWS = 2304, LEAST = 5 << 20 };
     bool sums = p->sum != MF_NONE && p->ops[p->sum]->kind == MF_OP_REDUCE, takes_long = false;
     for (uint32_t i = 0; i < p->count; i++)
         takes_long |= is_long(p->ops[i]);
-    return p->count == 1 || !sums || !takes_long || (p->elements >= LEAST && p->channels >= LONG_ROWS);
+    if (p->count == 1 || !takes_long)
+        return true;
+    return sums ? p->elements >= LEAST_SUMMED && p->channels >= LONG_ROWS : p->count > 2 || p->elements >= LEAST;
 }
 
 bool cuda_program_takes(void *ctx, const mf_graph *graph, const uint32_t *ops, uint32_t count)
