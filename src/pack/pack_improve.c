@@ -82,8 +82,8 @@ static bool is_done(const improver *v)
     return v->all->best_bytes <= v->goal_bytes || mf_pack_is_late(v->pace);
 }
 
-/* Puts the other buffers around a packing of the level's. */
-static void fill(improver *v, level *l)
+/* Puts the other buffers around a packing of the level's, in several orders until one reaches `enough`. */
+static void fill(improver *v, level *l, uint64_t enough)
 {
     static const struct {
         mf_pack_order order;
@@ -99,7 +99,9 @@ static void fill(improver *v, level *l)
     for (size_t i = 0; i < l->problem.count; i++)
         l->pinned[l->item[l->problem.items[i].source]] = l->greedy.offsets[i] * l->problem.unit / p->unit;
     g->pinned = l->pinned;
-    for (size_t i = 0; i < sizeof passes / sizeof *passes && !is_done(v); i++) {
+    for (size_t i = 0; i < sizeof passes / sizeof *passes && g->best_bytes > enough; i++) {
+        if (mf_pack_is_late(v->pace))
+            break;
         uint64_t before = g->best_bytes, worked = g->work;
         mf_pack_greedy_sort(g, passes[i].order, true);
         mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !p->pad_most);
@@ -111,7 +113,8 @@ static void fill(improver *v, level *l)
     g->pinned = NULL;
 }
 
-/* `small_bytes`: what those below `least` need at most at one time, on top of the others. */
+/* `small_bytes`: what those below `least` need at most at one time, on top of the others. Without them a dive is cheap,
+ * so it aims at the bound and not only at the goal, and so do the orders that put the rest around it. */
 static memfit_status run_level(improver *v, double part, uint64_t least, uint64_t small_bytes, memfit_error *err)
 {
     static const struct {
@@ -124,8 +127,8 @@ static memfit_status run_level(improver *v, double part, uint64_t least, uint64_
     const mf_pack_problem *p = v->all->problem;
     level l;
     memfit_status status = begin_level(&l, p, part, least, err);
-    uint64_t room = v->goal_bytes > small_bytes ? v->goal_bytes - small_bytes : 0;
-    uint64_t target = status ? 0 : room / l.problem.unit;
+    const uint64_t enough = least ? p->bound_bytes : v->goal_bytes;
+    uint64_t target = status || enough < small_bytes ? 0 : (enough - small_bytes) / l.problem.unit;
     if (!status && target < l.problem.bound)
         target = l.problem.bound;
     for (size_t i = 0; !status && l.dive && i < sizeof dives / sizeof *dives && !is_done(v); i++) {
@@ -135,7 +138,7 @@ static memfit_status run_level(improver *v, double part, uint64_t least, uint64_
         uint64_t height =
             mf_pack_dive_run(l.dive, l.greedy.order, dives[i].tightest, target, give_up, v->pace, l.greedy.offsets);
         if (height < UINT64_MAX)
-            fill(v, &l);
+            fill(v, &l, enough);
         if (height <= target && i > 0)
             break; /* the peak is solved and the rest does not go around it: a larger level */
     }
@@ -197,8 +200,8 @@ memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, mf_pa
     *improved = false;
     if (p->any_fixed)
         return MEMFIT_OK;
-    uint64_t least = p->bound / SMALL, small_bytes;
-    bool many;
+    uint64_t least = p->bound / SMALL, small_bytes = 0;
+    bool many = false;
     memfit_status status = measure_small(p, least, &small_bytes, &many, err);
     if (!status && many)
         status = run_levels(&v, least, small_bytes, err);
