@@ -55,10 +55,13 @@ static const struct {
 };
 enum { YARDSTICKS = 2, CHEAPEST = 2, FIRST = 4, QUICK = 6, ALL = sizeof passes / sizeof *passes };
 
+/* Late or not, the yardsticks are run; without a clock the quick ones too, so that more effort never packs higher than
+ * less (dives may have taken all the work there was). */
 static void run_passes(mf_pack_greedy *g, size_t from, size_t to, uint64_t goal_bytes, mf_pack_pace *pace)
 {
+    const size_t always = pace && pace->deadline_us ? YARDSTICKS : QUICK;
     for (size_t i = from; i < to && g->best_bytes > goal_bytes; i++) {
-        if (i >= YARDSTICKS && pace && mf_pack_is_late(pace))
+        if (i >= always && pace && mf_pack_is_late(pace))
             return;
         uint64_t worked = g->work;
         mf_pack_greedy_sort(g, passes[i].order, passes[i].whole_first);

@@ -8,6 +8,11 @@
  *       +------------------
  *
  * On a step of 18,692 buffers the first level holds 1,139 of them.
+ *
+ * A dive costs by who lives beside whom, and small gradients that wait for their update live beside everything. Where
+ * they are most of that, all three levels are tried without the buffers below 1/8192 of the bound first, with as much
+ * room left above as those need: on NASNetMobile's step (3,691 buffers) a dive then looks at 444 buffers, not 1,597,
+ * and takes a seventieth of the work.
  */
 #include "pack/pack_improve.h"
 
@@ -43,7 +48,13 @@ static void end_level(level *l)
     mf_arena_destroy(&l->arena);
 }
 
-static memfit_status begin_level(level *l, const mf_pack_problem *p, double part, memfit_error *err)
+/* Is this item of the level that begins at this part of the bound and leaves out what is below `least` units? */
+static bool belongs(const mf_pack_problem *p, size_t item, double part, uint64_t least)
+{
+    return (double)p->items[item].crossed >= part * (double)p->bound && p->items[item].size >= least;
+}
+
+static memfit_status begin_level(level *l, const mf_pack_problem *p, double part, uint64_t least, memfit_error *err)
 {
     *l = (level){0};
     mf_arena_init(&l->arena, p->host);
@@ -53,7 +64,7 @@ static memfit_status begin_level(level *l, const mf_pack_problem *p, double part
     if (!l->buffers || !l->item || !l->pinned)
         return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "packing %zu buffers: the host is out of memory", p->count);
     for (size_t i = 0; i < p->count; i++)
-        if ((double)p->items[i].crossed >= part * (double)p->bound) {
+        if (belongs(p, i, part, least)) {
             l->item[l->count] = (uint32_t)i;
             l->buffers[l->count++] = p->buffers[p->items[i].source];
         }
@@ -71,8 +82,8 @@ static bool is_done(const improver *v)
     return v->all->best_bytes <= v->goal_bytes || mf_pack_is_late(v->pace);
 }
 
-/* Puts the other buffers around a packing of the level's. */
-static void fill(improver *v, level *l)
+/* Puts the other buffers around a packing of the level's, in several orders until one reaches `enough`. */
+static void fill(improver *v, level *l, uint64_t enough)
 {
     static const struct {
         mf_pack_order order;
@@ -88,7 +99,9 @@ static void fill(improver *v, level *l)
     for (size_t i = 0; i < l->problem.count; i++)
         l->pinned[l->item[l->problem.items[i].source]] = l->greedy.offsets[i] * l->problem.unit / p->unit;
     g->pinned = l->pinned;
-    for (size_t i = 0; i < sizeof passes / sizeof *passes && !is_done(v); i++) {
+    for (size_t i = 0; i < sizeof passes / sizeof *passes && g->best_bytes > enough; i++) {
+        if (mf_pack_is_late(v->pace))
+            break;
         uint64_t before = g->best_bytes, worked = g->work;
         mf_pack_greedy_sort(g, passes[i].order, true);
         mf_pack_greedy_pass(g, passes[i].best_fit, g->best_height - !p->pad_most);
@@ -100,7 +113,9 @@ static void fill(improver *v, level *l)
     g->pinned = NULL;
 }
 
-static memfit_status run_level(improver *v, double part, memfit_error *err)
+/* `small_bytes`: what those below `least` need at most at one time, on top of the others. Without them a dive is cheap,
+ * so it aims at the bound and not only at the goal, and so do the orders that put the rest around it. */
+static memfit_status run_level(improver *v, double part, uint64_t least, uint64_t small_bytes, memfit_error *err)
 {
     static const struct {
         mf_pack_order order;
@@ -111,8 +126,9 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
     };
     const mf_pack_problem *p = v->all->problem;
     level l;
-    memfit_status status = begin_level(&l, p, part, err);
-    uint64_t target = status ? 0 : v->goal_bytes / l.problem.unit;
+    memfit_status status = begin_level(&l, p, part, least, err);
+    const uint64_t enough = least ? p->bound_bytes : v->goal_bytes;
+    uint64_t target = status || enough < small_bytes ? 0 : (enough - small_bytes) / l.problem.unit;
     if (!status && target < l.problem.bound)
         target = l.problem.bound;
     for (size_t i = 0; !status && l.dive && i < sizeof dives / sizeof *dives && !is_done(v); i++) {
@@ -122,7 +138,7 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
         uint64_t height =
             mf_pack_dive_run(l.dive, l.greedy.order, dives[i].tightest, target, give_up, v->pace, l.greedy.offsets);
         if (height < UINT64_MAX)
-            fill(v, &l);
+            fill(v, &l, enough);
         if (height <= target && i > 0)
             break; /* the peak is solved and the rest does not go around it: a larger level */
     }
@@ -130,24 +146,67 @@ static memfit_status run_level(improver *v, double part, memfit_error *err)
     return status;
 }
 
+/* The largest sum of live buffers below `least`, in bytes; and do they make up most of what a dive looks at? */
+static memfit_status measure_small(const mf_pack_problem *p, uint64_t least, uint64_t *bytes, bool *many,
+                                   memfit_error *err)
+{
+    uint64_t all = 0, small = 0, most = 0, sum = 0;
+    size_t size = (p->sections + 1) * sizeof(uint64_t);
+    uint64_t *change = mf_host_zalloc(p->host, size);
+    if (!change)
+        return mf_fail(err, MEMFIT_NO_HOST_MEMORY, "packing %zu buffers: the host is out of memory", p->count);
+    for (size_t i = 0; i < p->count; i++) {
+        const mf_pack_item *it = &p->items[i];
+        all += it->s1 - it->s0;
+        if (it->size >= least)
+            continue;
+        small += it->s1 - it->s0;
+        change[it->s0] += it->size;
+        change[it->s1] -= it->size; /* modulo 2^64: the sums are right */
+    }
+    for (size_t s = 0; s < p->sections; s++) {
+        sum += change[s];
+        most = sum > most ? sum : most;
+    }
+    mf_host_free(p->host, change, size);
+    *bytes = most * p->unit;
+    *many = small > all / 2;
+    return MEMFIT_OK;
+}
+
+static memfit_status run_levels(improver *v, uint64_t least, uint64_t small_bytes, memfit_error *err)
+{
+    static const double parts[] = {0.9, 0.7, 0};
+    const mf_pack_problem *p = v->all->problem;
+    size_t before = 0;
+    memfit_status status = MEMFIT_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !status && !is_done(v); i++) {
+        size_t count = 0;
+        for (size_t k = 0; k < p->count; k++)
+            count += belongs(p, k, parts[i], least);
+        if (count > before)
+            status = run_level(v, parts[i], least, small_bytes, err);
+        before = count;
+    }
+    return status;
+}
+
 memfit_status mf_pack_improve(mf_pack_greedy *greedy, uint64_t goal_bytes, mf_pack_pace *pace, bool *improved,
                               memfit_error *err)
 {
-    static const double parts[] = {0.9, 0.7, 0};
+    enum { SMALL = 8192 }; /* parts of the bound */
+    const mf_pack_problem *p = greedy->problem;
     improver v = {greedy, goal_bytes, pace, false};
-    size_t before = 0;
-    memfit_status status = MEMFIT_OK;
     *improved = false;
-    if (greedy->problem->any_fixed)
+    if (p->any_fixed)
         return MEMFIT_OK;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !status && !is_done(&v); i++) {
-        size_t count = 0;
-        for (size_t k = 0; k < greedy->problem->count; k++)
-            count += (double)greedy->problem->items[k].crossed >= parts[i] * (double)greedy->problem->bound;
-        if (count > before)
-            status = run_level(&v, parts[i], err);
-        before = count;
-    }
+    uint64_t least = p->bound / SMALL, small_bytes = 0;
+    bool many = false;
+    memfit_status status = measure_small(p, least, &small_bytes, &many, err);
+    if (!status && many)
+        status = run_levels(&v, least, small_bytes, err);
+    if (!status)
+        status = run_levels(&v, 0, 0, err);
     *improved = v.improved;
     return status;
 }

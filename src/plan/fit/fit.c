@@ -261,7 +261,8 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
                                  bool thorough, mf_phase *phase, memfit_error *err)
 {
     enum { ROUNDS = 16, ONE_BY_ONE = 8 };
-    mf_fit_order *order = entry->order;
+    mf_fit_order *order = entry->order, *packed = NULL;
+    uint64_t packed_load = 0;
     memfit_status status = MEMFIT_OK;
     phase->graph = entry->graph;
     phase->batch = entry->batch;
@@ -274,6 +275,8 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
     for (int round = 0; round < ROUNDS && status == MEMFIT_OK; round++) {
         bool fits;
         status = mf_fit_orders_within(fitter, entry, budgets, &order, &fits, err);
+        if (status == MEMFIT_OK && order == packed && order->tradeoff->sequence.peak == packed_load)
+            break; /* nothing is lower: this one was packed in the round before */
         if (status == MEMFIT_OK) {
             phase->placed_count = 0;
             status = mf_place_phase(plan, order->flow, &order->tradeoff->sequence, room, thorough, phase, err);
@@ -283,6 +286,8 @@ static memfit_status place_entry(mf_fitter *fitter, mf_plan *plan, mf_fit_entry 
             break;
         uint64_t *budget = &budgets[order != entry->order], load = order->tradeoff->sequence.peak;
         *budget = load - 1;
+        packed = order;
+        packed_load = load;
         if (round >= ONE_BY_ONE) {
             excess <<= round - ONE_BY_ONE;
             *budget = excess < *budget ? *budget - excess : 0;
