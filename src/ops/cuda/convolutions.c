@@ -232,7 +232,7 @@ static bool bias_may_be_inside(const mf_graph *graph, const mf_op *op)
 
 /* Do so many tiles, made one on each multiprocessor at a time, take a second round in which less than half of them have
  * work? With one round cuDNN's own choice is as it should be, and with three what sharing costs is more than it saves (on
- * 10 of 13 drawn shapes, docs/bench/cuda.md). */
+ * 12 of 15 drawn shapes, docs/bench/cuda.md). */
 static bool are_uneven(int64_t tiles, int multiprocessors)
 {
     return tiles > multiprocessors && 2 * tiles < 3 * (int64_t)multiprocessors;
