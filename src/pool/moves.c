@@ -14,7 +14,10 @@
  * there is room to grow instead; at the beginning twice as much at once, for what is learnt in the first steps serves
  * all the others, and what the pool grows by in them it holds as long. Time is lost when the device waits for it.
  * While the program is ahead of the device, what it spends here is only owed: it is lost when the device falls idle
- * later, and no more of it than the device was idle.
+ * before it is past what was queued by then, and no more of it than the device was idle. Once the device is past that and
+ * has more to do, nothing is owed any more: if it falls idle later, that is the program's own pace. (A program that is
+ * stopped by a full queue catches up at no cost; counted until the device fell idle at last, 241 ms were lost in a replay
+ * of answers to letters in which the device had waited 41.) Where the pool waits for the device, that is owed, too.
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
  *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
@@ -370,17 +373,25 @@ void mf_moves_look(memfit_pool *pool)
     p->move_credit_us -= (int64_t)lost;
     pool->lost_us += lost;
     p->owed_us -= lost;
+    if (lead && now - lead > p->owed_at_us) /* what it is at was queued after that, and it was not idle between */
+        p->owed_us = 0;
     p->lead_us = lead;
     p->looked_us = now;
+}
+
+void mf_moves_owe(memfit_pool *pool, uint64_t us)
+{
+    pool->pages.owed_us += us;
+    if (pool->pages.owed_us > CREDIT) /* no device is further behind than that */
+        pool->pages.owed_us = CREDIT;
+    pool->pages.owed_at_us = mf_device_now_us(pool->device);
+    mf_moves_look(pool);
 }
 
 void mf_moves_charge(memfit_pool *pool, uint64_t us)
 {
     pool->moving_us += us;
-    pool->pages.owed_us += us;
-    if (pool->pages.owed_us > CREDIT) /* no device is further behind than that */
-        pool->pages.owed_us = CREDIT;
-    mf_moves_look(pool);
+    mf_moves_owe(pool, us);
 }
 
 void mf_moves_tidy(memfit_pool *pool)

@@ -30,6 +30,7 @@
  * be moved so; the shadow goes by the clock of that lane.
  */
 #include "pool/handles.h"
+#include "pool/moves.h"
 #include "pool/page_bits.h"
 #include "pool/pages.h"
 
@@ -94,10 +95,15 @@ bool mf_pages_wait(memfit_pool *pool)
 
 bool mf_pages_wait_some(memfit_pool *pool)
 {
-    uint64_t began = mf_device_now_us(pool->device);
-    if (unused(pool) || mf_clock_queued_us(mf_pages_clock(pool)) < MF_QUEUED_US || !mf_pages_wait(pool))
+    if (unused(pool) || mf_clock_queued_us(mf_pages_clock(pool)) < MF_QUEUED_US)
         return false;
-    pool->pages.making_us += mf_device_now_us(pool->device) - began; /* the device was at work: nothing is lost by it */
+    mf_moves_look(pool);
+    uint64_t began = mf_device_now_us(pool->device);
+    if (!mf_pages_wait(pool))
+        return false;
+    uint64_t waited = mf_device_now_us(pool->device) - began;
+    pool->pages.making_us += waited; /* the device was at work meanwhile: no time for moving pages, only owed */
+    mf_moves_owe(pool, waited);
     return true;
 }
 

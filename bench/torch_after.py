@@ -1,0 +1,130 @@
+"""Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. As in
+torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+"""
+import random
+
+DEVICE = "cuda"
+
+
+def prices_steps(torch):
+    """torch.compile: an encoder of 12 layers over 512 hours of 32 prices each, trained to say the next hour's."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    layer = nn.TransformerEncoderLayer(896, 14, 3584, 0.0, F.gelu, batch_first=True, norm_first=True)
+    net = nn.Sequential(nn.Linear(32, 896), nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), nn.LayerNorm(896), nn.Linear(896, 32)).to(DEVICE)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-4, fused=True)
+
+    @torch.compile
+    def loss_of(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return F.huber_loss(net(x).float(), y)
+
+    while True:
+        hours = torch.randn(64, 513, 32, device=DEVICE)
+        loss = loss_of(hours[:, :-1].contiguous(), hours[:, 1:].contiguous())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def plates_steps(torch):
+    """Side streams and DataLoader workers: pictures are cut by the workers, come and are turned and scaled on one side stream, a batch ahead, their names on another; torchvision's ResNet101 learns
+    them, and every loss leaves on a third."""
+    F = torch.nn.functional
+    from torchvision.models import resnet101
+
+    class Plates(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (16, 3, 300, 300), dtype=torch.uint8, generator=torch.Generator().manual_seed(9))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            y, x = divmod(random.Random(i).randrange(76 * 76), 76)
+            return self.stored[i % 16, :, y:y + 224, x:x + 224], i % 196
+
+    torch.manual_seed(0)
+    model = resnet101(num_classes=196).to(DEVICE, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    loader = iter(torch.utils.data.DataLoader(Plates(), 112, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, names, results = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.to(DEVICE, non_blocking=True).float().div_(127.5).sub_(1)
+            x = torch.where(torch.rand(len(x), 1, 1, 1, device=DEVICE) < 0.5, x.flip(3), x).to(memory_format=torch.channels_last)
+        with torch.cuda.stream(names):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    for stream in (pictures, names):
+        stream.wait_stream(torch.cuda.current_stream())
+    ahead = [fetch()]
+    while True:
+        main = torch.cuda.current_stream()
+        x, y = ahead.pop(0)
+        for stream, tensor in ((pictures, x), (names, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(model(x).float(), y, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        told = loss.detach()
+        results.wait_stream(main)
+        with torch.cuda.stream(results):
+            told.float().to("cpu", non_blocking=True)
+        told.record_stream(results)
+        del x, y, tensor
+        yield told
+
+
+def minutes_steps(torch):
+    """Inference with growing sequences: the minutes of thirty-two meetings, 900 to 1,800 words, are read at once by a decoder of 20 layers with four keys for its 16 heads, and summed up in 48
+    words. A step is the reading, or sixteen words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Middle(Decoder):
+        layers, heads, groups, part, inner, vocab = 20, 16, 4, 128, 6144, 64000
+
+    torch.manual_seed(0)
+    model, dice = Middle(torch), random.Random(149)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (32, dice.randrange(900, 1801)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(3):
+                for _ in range(16):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def sketches_steps(torch):
+    """Two models by turns: torchvision's ConvNeXt-Tiny on pictures of 224, then ResNet50 on those of 192 points, each with its own optimizer."""
+    F = torch.nn.functional
+    from torchvision.models import convnext_tiny, resnet50
+
+    torch.manual_seed(0)
+    models = [m(num_classes=345).to(DEVICE, memory_format=torch.channels_last) for m in (convnext_tiny, resnet50)]
+    optimizers = [torch.optim.AdamW(models[0].parameters(), 1e-3, weight_decay=0.05), torch.optim.SGD(models[1].parameters(), 0.1, momentum=0.9)]
+    while True:
+        for model, optimizer, batch, points in zip(models, optimizers, (112, 160), (224, 192)):
+            x = torch.randn(batch, 3, points, points, device=DEVICE).to(memory_format=torch.channels_last)
+            y = torch.randint(0, 345, (batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y, label_smoothing=0.1)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss.detach()
+
+
+# Part: the loop, steps before the first timed one, steps a turn, turns.
+AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60)}
