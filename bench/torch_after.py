@@ -1,5 +1,5 @@
-"""Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. As in
-torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+"""Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. The last four (herbs,
+tickets, recipes, owls) in the same way when what is moved early was bounded, too. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
 """
 import random
 
@@ -126,5 +126,118 @@ def sketches_steps(torch):
             yield loss.detach()
 
 
+def herbs_steps(torch):
+    """torch.compile: torchvision's ViT-B/16 on pictures of 224 points, 96 at a time."""
+    F = torch.nn.functional
+    from torchvision.models import vit_b_16
+
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    model = vit_b_16(num_classes=1081).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=True)
+
+    @torch.compile
+    def loss_of(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return F.cross_entropy(model(x).float(), y)
+
+    while True:
+        loss = loss_of(torch.randn(96, 3, 224, 224, device=DEVICE), torch.randint(0, 1081, (96,), device=DEVICE))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def tickets_steps(torch):
+    """Side streams and DataLoader workers: words of 256 tickets come from the workers and are shifted on one side stream, a batch ahead, their queues on another; an encoder of 8 layers learns them."""
+    nn, F = torch.nn, torch.nn.functional
+
+    class Tickets(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            return torch.randint(1, 20000, (192,), generator=torch.Generator().manual_seed(i)), i % 40
+
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(768, 12, 3072, 0.1, F.gelu, batch_first=True, norm_first=True)
+    net = nn.Sequential(nn.Embedding(20001, 768), nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)).to(DEVICE)
+    head = nn.Linear(768, 40).to(DEVICE)
+    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], 1e-4, fused=True)
+    loader = iter(torch.utils.data.DataLoader(Tickets(), 256, num_workers=4, pin_memory=True, persistent_workers=True))
+    words, queues = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(words):
+            x = x.to(DEVICE, non_blocking=True)
+            x = torch.where(torch.rand(x.shape, device=DEVICE) < 0.1, torch.zeros_like(x), x)
+        with torch.cuda.stream(queues):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    for stream in (words, queues):
+        stream.wait_stream(torch.cuda.current_stream())
+    ahead = [fetch()]
+    while True:
+        main = torch.cuda.current_stream()
+        x, y = ahead.pop(0)
+        for stream, tensor in ((words, x), (queues, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(head(net(x).mean(1)).float(), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y, tensor
+        yield loss.detach()
+
+
+def recipes_steps(torch):
+    """Inference with growing sequences: twelve recipes, 300 to 700 words each, are read and gone on with for 96 words by a decoder of 28 layers with eight keys for its 16 heads. A step is the reading,
+    or twenty-four words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Cook(Decoder):
+        layers, heads, groups, part, inner, vocab = 28, 16, 8, 128, 8192, 48000
+
+    torch.manual_seed(0)
+    model, dice = Cook(torch), random.Random(211)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (12, dice.randrange(300, 701)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(4):
+                for _ in range(24):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def owls_steps(torch):
+    """Two models by turns: torchvision's EfficientNet-B0 on pictures of 224, then RegNetY-1.6GF on those of 208 points, each with its own optimizer."""
+    F = torch.nn.functional
+    from torchvision.models import efficientnet_b0, regnet_y_1_6gf
+
+    torch.manual_seed(0)
+    models = [m(num_classes=220).to(DEVICE, memory_format=torch.channels_last) for m in (efficientnet_b0, regnet_y_1_6gf)]
+    optimizers = [torch.optim.SGD(m.parameters(), 0.05, momentum=0.9) for m in models]
+    while True:
+        for model, optimizer, batch, points in zip(models, optimizers, (192, 224), (224, 208)):
+            x = torch.randn(batch, 3, points, points, device=DEVICE).to(memory_format=torch.channels_last)
+            y = torch.randint(0, 220, (batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss.detach()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
-AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60)}
+AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60),
+         "herbs": (herbs_steps, 16, 8, 60), "tickets": (tickets_steps, 24, 12, 60), "recipes": (recipes_steps, 20, 10, 60), "owls": (owls_steps, 20, 10, 60)}

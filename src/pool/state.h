@@ -58,7 +58,8 @@ enum {
     MF_OWNERS_MOST = 65536,
     MF_MOVE_SHARE = 100,       /* of the elapsed time, one part may go into moving pages */
     MF_MOVE_WINDOW = 10000000, /* microseconds over which this holds; */
-    MF_MOVE_FIRST = 2,         /* so many times as much at the beginning */
+    MF_MOVE_FIRST = 2,         /* so many times as much at the beginning, */
+    MF_MOVE_EARLY = 20000,     /* which ends when so much has gone into it */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */

@@ -285,10 +285,10 @@ static void restless_steps_get_more(void **state)
         assert_true(mf_repeat_plans(s.p.pool));
         assert_true(mf_moves_spent(s.p.pool) == 0.0);
         if (!side) {
-            steps_that_cost(&s, 40, 1000, 0);
-            assert_true(mf_moves_spent(s.p.pool) == 0.0);
-            steps_that_cost(&s, 20, 1000, 1000); /* there is plenty of time at the beginning */
+            steps_that_cost(&s, 10, 1000, 1000); /* there is plenty of time at the beginning, */
             assert_true(mf_moves_plenty(s.p.pool) && mf_moves_spent(s.p.pool) == 0.0);
+            steps_that_cost(&s, 40, 1000, 0); /* which ends, waited for or not */
+            assert_true(!mf_moves_plenty(s.p.pool) && mf_moves_spent(s.p.pool) == 0.0);
             s.p.pool->pages.move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
         }
         steps_that_cost(&s, 12, 1000, 1000); /* a tenth of the time */
