@@ -5,7 +5,9 @@
  *   2. if that needs pages, and memory may be given for time (options.slack) or the device would have to be waited for:
  *      the place that needs the fewest pages and no wait, at the start of a hole; if the pool may not simply grow, also
  *      further up in it (texts that grow: 1.012 of the live bytes instead of 1.069). With several streams always, and
- *      also across holes side by side, of the asking stream's lane and of nobody;
+ *      also across holes side by side, of the asking stream's lane and of nobody. With one stream the device is waited
+ *      for, as long as it has more to do behind that, if 16 pages fewer are needed then: what a long text left is the
+ *      place for the next one (1.018 instead of 1.117, 1.039 instead of 1.097);
  *   3. with several streams, the same once more after other streams' memory that they are done with has become free;
  *   4. the place, of all, that needs the fewest pages that are in use nowhere, at both ends of every hole;
  *   5. that one, with new pages.
@@ -284,6 +286,21 @@ static bool seat_is_free(memfit_pool *pool, const wish *w)
     return !wait;
 }
 
+/* The place that needs the fewest pages and no wait; that it needs none the device is waited for where that saves enough. */
+static spot soon(memfit_pool *pool, const wish *w)
+{
+    enum { WORTH = 16 }; /* pages */
+    spot now = fewest(pool, w->bytes, w->alignment, w->lane, true);
+    while (!pool->multi && pool->pages.shadow_count && (!now.hole || now.pages > WORTH)) {
+        spot later = fewest(pool, w->bytes, w->alignment, w->lane, false);
+        if (!later.hole || (now.hole && later.pages + WORTH > now.pages) || !mf_pages_wait_some(pool))
+            break;
+        mf_shadows_look(pool);
+        now = fewest(pool, w->bytes, w->alignment, w->lane, true);
+    }
+    return now;
+}
+
 /* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
  * the device would have to be waited for, the one that needs the fewest pages and no wait. */
 static void look(memfit_pool *pool, wish *w)
@@ -309,7 +326,7 @@ static void look(memfit_pool *pool, wish *w)
         w->hole = across_holes(pool, w->hole, w->bytes, w->alignment, w->lane, &w->start);
     bool wait = false;
     if (!w->hole || (needs(pool, w->start, w->bytes, &wait) && (pool->options.slack > 0 || wait))) {
-        spot other = fewest(pool, w->bytes, w->alignment, w->lane, true);
+        spot other = soon(pool, w);
         w->hole = other.hole ? other.hole : w->hole;
         w->start = other.hole ? other.start : w->start;
     }

@@ -84,6 +84,38 @@ static void what_the_device_does_not_wait_for_is_not_lost(void **state)
     }
 }
 
+/* Most of a hole has pages, the rest of it old mappings that the device is not past: a block as large as the hole waits for
+ * those, with slack, rather than take the pages elsewhere. */
+static void a_hole_with_pages_is_waited_for(void **state)
+{
+    (void)state;
+    place p = open_place(0.01);
+    memfit_address a, b, c, kept, more, whole;
+    assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &a, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &b, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 42 * MiB, 0, 0, p.main, &c, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept, &err), err);
+    mf_sim_lag_us(p.device, p.main, 50000);
+    drop(&p, a, p.main);
+    assert_ok(memfit_pool_alloc_on(p.pool, 48 * MiB, 0, 0, p.main, &more, &err), err); /* takes what a had */
+    uint64_t moved = p.pool->remapped_pages;
+    assert_int_equal(moved, 20);
+    assert_ok(memfit_device_advance(p.device, 10000, &err), err);
+    drop(&p, b, p.main);
+    drop(&p, c, p.main);
+    assert_ok(memfit_device_advance(p.device, 30000, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 84 * MiB, 0, 0, p.main, &whole, &err), err);
+    assert_true(whole == a);
+    assert_int_equal(p.pool->remapped_pages, moved);
+    assert_int_equal(p.pool->lost_us, 0);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    drop(&p, whole, p.main);
+    drop(&p, more, p.main);
+    drop(&p, kept, p.main);
+    mf_sim_lag_us(p.device, p.main, 0);
+    close_place(&p);
+}
+
 /* A program that runs many steps ahead of the device, its inputs on a side stream: with slack the pool waits, where the
  * device has enough to do, rather than hold the inputs of all those steps. */
 static void in_flight_inputs_are_waited_for(void **state)
@@ -262,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
+        cmocka_unit_test(a_hole_with_pages_is_waited_for),
         cmocka_unit_test(in_flight_inputs_are_waited_for),
         cmocka_unit_test(far_behind_it_is_known_how_far),
         cmocka_unit_test(old_mappings_that_run_out_are_waited_for),
