@@ -7,7 +7,7 @@
  *      further up in it (texts that grow: 1.012 of the live bytes instead of 1.069). With several streams always, and
  *      also across holes side by side, of the asking stream's lane and of nobody. With one stream the device is waited
  *      for, as long as it has more to do behind that, if 16 pages fewer are needed then: what a long text left is the
- *      place for the next one (1.018 instead of 1.117, 1.039 instead of 1.097);
+ *      place for the next one (replayed: 1.013 of the live bytes instead of 1.027);
  *   3. with several streams, the same once more after other streams' memory that they are done with has become free;
  *   4. the place, of all, that needs the fewest pages that are in use nowhere, at both ends of every hole;
  *   5. that one, with new pages.

@@ -90,11 +90,14 @@ static void a_hole_with_pages_is_waited_for(void **state)
 {
     (void)state;
     place p = open_place(0.01);
-    memfit_address a, b, c, kept, more, whole;
+    enum { SMALL = 8 };
+    memfit_address a, b, c, kept, more, whole, small[SMALL];
     assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &a, &err), err);
     assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &b, &err), err);
     assert_ok(memfit_pool_alloc_on(p.pool, 42 * MiB, 0, 0, p.main, &c, &err), err);
     assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept, &err), err);
+    for (unsigned i = 0; i < SMALL; i++)
+        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &small[i], &err), err);
     mf_sim_lag_us(p.device, p.main, 50000);
     drop(&p, a, p.main);
     assert_ok(memfit_pool_alloc_on(p.pool, 48 * MiB, 0, 0, p.main, &more, &err), err); /* takes what a had */
@@ -103,10 +106,14 @@ static void a_hole_with_pages_is_waited_for(void **state)
     assert_ok(memfit_device_advance(p.device, 10000, &err), err);
     drop(&p, b, p.main);
     drop(&p, c, p.main);
-    assert_ok(memfit_device_advance(p.device, 30000, &err), err);
+    for (unsigned i = 0; i < SMALL; i++) { /* the device has more and more to do */
+        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
+        drop(&p, small[i], p.main);
+        mf_moves_look(p.pool); /* an event behind that */
+    }
     assert_ok(memfit_pool_alloc_on(p.pool, 84 * MiB, 0, 0, p.main, &whole, &err), err);
     assert_true(whole == a);
-    assert_int_equal(p.pool->remapped_pages, moved);
+    assert_true(p.pool->remapped_pages <= moved + SMALL);
     assert_int_equal(p.pool->lost_us, 0);
     assert_ok(mf_pool_check(p.pool, &err), err);
     drop(&p, whole, p.main);
