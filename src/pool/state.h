@@ -48,7 +48,7 @@ enum {
     MF_LOOK = 16,                 /* entries of a bin looked at for a better fit */
     MF_LANES = 64,                /* streams a pool can tell apart */
     MF_SHADOWS = 2048,
-    MF_TIERS = 8, /* sizes of handles */
+    MF_TIERS = 10, /* sizes of handles: 1 to 512 pages */
     MF_PRESSURES = 8,
     MF_MAGAZINE = 64,
     MF_KEPT = 8,      /* blocks a thread keeps */
