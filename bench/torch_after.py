@@ -1,5 +1,5 @@
-"""Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. The last four (herbs,
-tickets, recipes, owls) in the same way when what is moved early was bounded, too. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+"""Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. Four more (herbs,
+tickets, recipes, owls) in the same way when what is moved early was bounded, too, and once more (clouds, reefs, diaries, bridges) when handles were a quarter of all they are made for. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
 """
 import random
 
@@ -238,6 +238,122 @@ def owls_steps(torch):
             yield loss.detach()
 
 
+def clouds_steps(torch):
+    """torch.compile: a decoder of 14 layers and 1,024 numbers learns to go on with rows of 768 words, 20 rows at a time; its scores over 32,000 words are all there at once."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, 0.0, F.gelu, batch_first=True, norm_first=True)
+    body, words, head = nn.TransformerEncoder(layer, 14, enable_nested_tensor=False).to(DEVICE), nn.Embedding(32000, 1024).to(DEVICE), nn.Linear(1024, 32000, bias=False).to(DEVICE)
+    optimizer = torch.optim.AdamW([*body.parameters(), *words.parameters(), *head.parameters()], 1e-4, fused=True)
+
+    @torch.compile
+    def loss_of(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return F.cross_entropy(head(body(words(x), is_causal=True, mask=nn.Transformer.generate_square_subsequent_mask(768, DEVICE))).float().flatten(0, 1), y.flatten())
+
+    while True:
+        rows = torch.randint(0, 32000, (20, 769), device=DEVICE)
+        loss = loss_of(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def reefs_steps(torch):
+    """Side streams and DataLoader workers: pictures of four sizes are cut by the workers, come and are scaled on one side stream, two batches ahead, what is on them on another; torchvision's
+    ConvNeXt-Tiny learns them."""
+    F = torch.nn.functional
+    from torchvision.models import convnext_tiny
+
+    class Reefs(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (12, 3, 288, 288), dtype=torch.uint8, generator=torch.Generator().manual_seed(17))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            points = (160, 192, 224, 256)[i // 96 % 4]
+            y, x = divmod(random.Random(i).randrange((288 - points) ** 2), 288 - points)
+            return self.stored[i % 12, :, y:y + points, x:x + points], i % 64
+
+    torch.manual_seed(0)
+    model = convnext_tiny(num_classes=64).to(DEVICE, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), 4e-4, weight_decay=0.05, fused=True)
+    loader = iter(torch.utils.data.DataLoader(Reefs(), 96, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, names = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.to(DEVICE, non_blocking=True).float().div_(255).sub_(0.5).to(memory_format=torch.channels_last)
+        with torch.cuda.stream(names):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    for stream in (pictures, names):
+        stream.wait_stream(torch.cuda.current_stream())
+    ahead = [fetch(), fetch()]
+    while True:
+        main = torch.cuda.current_stream()
+        x, y = ahead.pop(0)
+        for stream, tensor in ((pictures, x), (names, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(model(x).float(), y, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y, tensor
+        yield loss.detach()
+
+
+def diaries_steps(torch):
+    """Inference with growing sequences: twenty-four diaries of 500 to 1,500 words are read at once by a decoder of 22 layers with eight keys for its 24 heads, and each gets 64 words more. A step is the
+    reading, or sixteen words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Reader(Decoder):
+        layers, heads, groups, part, inner, vocab = 22, 24, 8, 128, 8192, 50000
+
+    torch.manual_seed(0)
+    model, dice = Reader(torch), random.Random(307)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (24, dice.randrange(500, 1501)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(4):
+                for _ in range(16):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def bridges_steps(torch):
+    """Two models by turns: torchvision's ResNet50 on pictures of 224 points, then its DenseNet121 on those of 192, each with its own optimizer."""
+    F = torch.nn.functional
+    from torchvision.models import densenet121, resnet50
+
+    torch.manual_seed(0)
+    models = [m(num_classes=150).to(DEVICE, memory_format=torch.channels_last) for m in (resnet50, densenet121)]
+    optimizers = [torch.optim.SGD(models[0].parameters(), 0.1, momentum=0.9), torch.optim.AdamW(models[1].parameters(), 1e-3)]
+    while True:
+        for model, optimizer, batch, points in zip(models, optimizers, (128, 112), (224, 192)):
+            x = torch.randn(batch, 3, points, points, device=DEVICE).to(memory_format=torch.channels_last)
+            y = torch.randint(0, 150, (batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss.detach()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60),
-         "herbs": (herbs_steps, 16, 8, 60), "tickets": (tickets_steps, 24, 12, 60), "recipes": (recipes_steps, 20, 10, 60), "owls": (owls_steps, 20, 10, 60)}
+         "herbs": (herbs_steps, 16, 8, 60), "tickets": (tickets_steps, 24, 12, 60), "recipes": (recipes_steps, 20, 10, 60), "owls": (owls_steps, 20, 10, 60),
+         "clouds": (clouds_steps, 16, 8, 60), "reefs": (reefs_steps, 24, 12, 60), "diaries": (diaries_steps, 20, 10, 60), "bridges": (bridges_steps, 20, 10, 60)}
