@@ -209,7 +209,8 @@ static bool sweep(memfit_pool *pool, uint64_t first, uint64_t last)
             continue;
         }
         if (is_past(pool, s, p->past_age) && undo(pool, i)) {
-            i = 0; /* others went with it, and the last took their places */
+            i = 0; /* others went with it, those that could not be undone before among them, and the last took their places */
+            clear = true;
             continue;
         }
         clear = false;
