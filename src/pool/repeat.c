@@ -48,7 +48,10 @@ enum {
     SEARCH_PART = 16,  /* of what is on the tape */
     TIMES = 3,         /* the use was as low, and rose between */
     LOW_PART = 256,    /* of the range: as low */
-    RISE_PART = 8,     /* it rose */
+    RISE_PART = 8,     /* it rose, */
+    LONG = 128,        /* requests: one that is as long, and */
+    LONG_PART = 16,    /* rose by this (a batch of a few small pictures), rose, too */
+    REPLACES = 8,      /* requests for the next batch, before the last one is given back */
     TOP_PART = 16,     /* as high as ever */
     LEAVES_PART = 32,  /* much is left */
     BAD_TIMES = 4,
@@ -236,8 +239,20 @@ static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t b
     return early || it->seen > 1;
 }
 
-/* A step ends. The one before it is learnt from: what it left for this one has had its end. */
-static void end_step(memfit_pool *pool)
+/* Which kinds can it be, now that this is a request of it? */
+static void narrow(mf_repeat *r, uint64_t request, uint32_t units)
+{
+    uint64_t index = request - r->begun;
+    for (uint64_t maybe = r->maybe; maybe; maybe &= maybe - 1) {
+        unsigned i = (unsigned)__builtin_ctzll(maybe);
+        const mf_kind *k = &r->kinds[i];
+        if (index >= k->count || k->wants[index].units != units)
+            r->maybe &= ~(UINT64_C(1) << i);
+    }
+}
+
+/* A step ends before a request. The one before it is learnt from: what it left for this one has had its end. */
+static void end_step(memfit_pool *pool, uint64_t end)
 {
     mf_repeat *r = pool->repeat;
     uint64_t begun = r->before_began, count = r->begun - begun;
@@ -263,11 +278,12 @@ static void end_step(memfit_pool *pool)
     r->before_began = r->begun;
     r->before_low = r->began_low;
     r->began_low = r->low;
-    r->ended = r->begun = r->count;
-    r->risen = false;
+    r->ended = r->begun = end;
     r->maybe = 0;
     for (unsigned i = 0; i < MF_KINDS; i++)
         r->maybe |= (uint64_t)(r->kinds[i].wants != NULL) << i;
+    for (uint64_t i = end; i < r->count; i++)
+        narrow(r, i, mf_note_at(r, i)->units);
 }
 
 /* ---- rises ---------------------------------------------------------------------------------------------------- */
@@ -292,14 +308,14 @@ static void regroup(memfit_pool *pool, unsigned group)
 
 /* The use has risen and fallen once more. Several rises that come again and again in the same order are one step: what one
  * of them leaves for the next has its place in the whole. */
-static void end_rise(memfit_pool *pool)
+static void end_rise(memfit_pool *pool, uint64_t end)
 {
     mf_repeat *r = pool->repeat;
     uint64_t hash = 1;
-    for (uint64_t i = r->rose; i < r->count && r->count - r->rose <= MF_TAPE; i++)
+    for (uint64_t i = r->rose; i < end && r->count - r->rose <= MF_TAPE; i++)
         hash = (hash ^ mf_note_at(r, i)->units) * UINT64_C(0x9e3779b97f4a7c15) >> 1 | 1;
-    r->rose = r->count;
-    r->rose_at[r->rises % MF_RISES] = r->count;
+    r->rose = end;
+    r->rose_at[r->rises % MF_RISES] = end;
     r->rise[r->rises++ % MF_RISES] = hash;
     unsigned group = 1;
     while (group <= GROUP && !is_group(r, group))
@@ -308,10 +324,39 @@ static void end_rise(memfit_pool *pool)
     if (r->group > 1 && rise_at(r, 0) != rise_at(r, r->group))
         regroup(pool, 1);
     if (--r->left == 0) {
-        end_step(pool);
+        end_step(pool, end);
         r->left = r->group;
     }
     r->risen = false;
+}
+
+/* Has a kind that is followed come to its end? */
+static bool is_whole(const mf_repeat *r)
+{
+    uint64_t count = r->count - r->begun;
+    for (uint64_t maybe = count >= LONG && r->left == 1 ? r->maybe : 0; maybe; maybe &= maybe - 1)
+        if (r->kinds[__builtin_ctzll(maybe)].count == count)
+            return true;
+    return false;
+}
+
+/* The use is as low as ever: with which request did the next step begin? A loop that draws the next batch before it gives the
+ * last one back asks for some blocks first, of which the first that is still there is the batch. Where a step ends must not
+ * depend on which of the two is larger, or batches of 16 sizes made hundreds of kinds, of which most came once. */
+static uint64_t next_began(mf_repeat *r)
+{
+    if (r->count - r->begun < LONG)
+        return r->count;
+    uint64_t began = r->count;
+    uint32_t lowest = r->low + (r->high - r->low) / LEAVES_PART;
+    for (uint64_t i = r->count - REPLACES; i < r->count; i++) {
+        const mf_note *n = mf_note_at(r, i);
+        began = n->before < lowest ? i : began;
+        lowest = n->before < lowest ? n->before : lowest;
+        if (!n->life)
+            return began;
+    }
+    return r->count;
 }
 
 /* A request comes: does a step end before it, and which kinds can this one be? */
@@ -326,15 +371,13 @@ static void arrive(memfit_pool *pool, uint32_t units)
     for (unsigned i = 0; i < MF_KINDS && r->high && before + range / RISE_PART < r->low; i++)
         mf_kind_drop(pool,
                      &r->kinds[i]); /* what seats were packed around is gone: another part of the program begins */
-    if (r->high && r->risen && before <= r->low + range / LOW_PART && r->count - r->rose >= SHORTEST)
-        end_rise(pool);
-    uint64_t index = r->count - r->begun;
-    for (uint64_t maybe = r->maybe; maybe; maybe &= maybe - 1) {
-        unsigned i = (unsigned)__builtin_ctzll(maybe);
-        const mf_kind *k = &r->kinds[i];
-        if (index >= k->count || k->wants[index].units != units)
-            r->maybe &= ~(UINT64_C(1) << i);
+    if (r->high && r->risen && before <= r->low + range / RISE_PART && r->count - r->rose >= SHORTEST) {
+        if (is_whole(r))
+            end_rise(pool, r->count);
+        else if (before <= r->low + range / LOW_PART)
+            end_rise(pool, next_began(r));
     }
+    narrow(r, r->count, units);
 }
 
 /* ---- following a kind ----------------------------------------------------------------------------------------- */
@@ -465,7 +508,8 @@ void mf_repeat_put(memfit_pool *pool, mf_block *block, unsigned lane)
     *mf_note_at(r, r->count) = (mf_note){(uint32_t)(block->bytes / MF_UNIT), 0, live, before, false};
     r->low = before < r->low ? before : r->low;
     r->high = r->high && live > r->high ? live : r->high;
-    r->risen = r->risen || live > r->low + (r->high - r->low) / RISE_PART;
+    uint32_t rise = (r->high - r->low) / (r->count - r->rose < LONG ? RISE_PART : LONG_PART);
+    r->risen = r->risen || live > r->low + rise;
     block->serial = ++r->count & MF_SERIAL_MOST;
 }
 
