@@ -1,5 +1,5 @@
 """Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. Four more (herbs,
-tickets, recipes, owls) in the same way when what is moved early was bounded, too, and once more (clouds, reefs, diaries, bridges) when handles were a quarter of all they are made for. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+tickets, recipes, owls) in the same way when what is moved early was bounded, too, once more (clouds, reefs, diaries, bridges) when handles were a quarter of all they are made for, and again (signs, herds, novels, harvest) when the end of a step no longer depended on its batch. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
 """
 import random
 
@@ -353,7 +353,125 @@ def bridges_steps(torch):
             yield loss.detach()
 
 
+def signs_steps(torch):
+    """torch.compile: torch's own encoder and decoder, eight layers each, learn to say rows of 192 signs in 192 words, 56 rows at a time."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    both = nn.Transformer(768, 12, 8, 8, 3072, 0.0, F.gelu, batch_first=True, norm_first=True).to(DEVICE)
+    signs, words, head = nn.Embedding(9000, 768).to(DEVICE), nn.Embedding(24000, 768).to(DEVICE), nn.Linear(768, 24000).to(DEVICE)
+    optimizer = torch.optim.AdamW([p for m in (both, signs, words, head) for p in m.parameters()], 1e-4, fused=True)
+
+    @torch.compile
+    def loss_of(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return F.cross_entropy(head(both(signs(x), words(y[:, :-1]))).float().flatten(0, 1), y[:, 1:].flatten())
+
+    while True:
+        loss = loss_of(torch.randint(0, 9000, (56, 192), device=DEVICE), torch.randint(0, 24000, (56, 193), device=DEVICE))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def herds_steps(torch):
+    """Side streams and DataLoader workers: pictures of 256 by 320 are turned by the workers, come and are scaled on one side stream, three batches ahead, what is counted on them on another;
+    torchvision's RegNetX-3.2GF learns it, and every loss leaves on a third."""
+    F = torch.nn.functional
+    from torchvision.models import regnet_x_3_2gf
+
+    class Herds(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (16, 3, 256, 320), dtype=torch.uint8, generator=torch.Generator().manual_seed(23))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            return self.stored[i % 16].flip(i % 2 + 1), float(i % 31)
+
+    torch.manual_seed(0)
+    model = regnet_x_3_2gf(num_classes=1).to(DEVICE, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.05, fused=True)
+    loader = iter(torch.utils.data.DataLoader(Herds(), 96, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, counts, results = torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.to(DEVICE, non_blocking=True).float().div_(255).sub_(0.45).to(memory_format=torch.channels_last)
+        with torch.cuda.stream(counts):
+            y = y.to(DEVICE, non_blocking=True).float().log1p()
+        return x, y
+
+    for stream in (pictures, counts):
+        stream.wait_stream(torch.cuda.current_stream())
+    ahead = [fetch(), fetch(), fetch()]
+    while True:
+        main = torch.cuda.current_stream()
+        x, y = ahead.pop(0)
+        for stream, tensor in ((pictures, x), (counts, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.smooth_l1_loss(model(x)[:, 0].float(), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        told = loss.detach()
+        results.wait_stream(main)
+        with torch.cuda.stream(results):
+            told.float().to("cpu", non_blocking=True)
+        told.record_stream(results)
+        del x, y, tensor
+        yield told
+
+
+def novels_steps(torch):
+    """Inference with growing sequences: the first 600 to 2,000 words of eighteen novels are read at once by a decoder of 20 layers with four keys for its 20 heads, and gone on with for 72 words. A
+    step is the reading, or eighteen words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Author(Decoder):
+        layers, heads, groups, part, inner, vocab = 20, 20, 4, 128, 7168, 56000
+
+    torch.manual_seed(0)
+    model, dice = Author(torch), random.Random(401)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (18, dice.randrange(600, 2001)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(4):
+                for _ in range(18):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def harvest_steps(torch):
+    """Two models by turns: torchvision's ViT-B/16 on pictures of 224 points, then its Wide ResNet50-2 on those of 256, each with its own optimizer."""
+    F = torch.nn.functional
+    from torchvision.models import vit_b_16, wide_resnet50_2
+
+    torch.manual_seed(0)
+    models = [m(num_classes=90).to(DEVICE, memory_format=torch.channels_last) for m in (vit_b_16, wide_resnet50_2)]
+    optimizers = [torch.optim.AdamW(models[0].parameters(), 1e-4, weight_decay=0.1), torch.optim.SGD(models[1].parameters(), 0.1, momentum=0.9)]
+    while True:
+        for model, optimizer, batch, points in zip(models, optimizers, (96, 112), (224, 256)):
+            x = torch.randn(batch, 3, points, points, device=DEVICE).to(memory_format=torch.channels_last)
+            y = torch.randint(0, 90, (batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss.detach()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60),
          "herbs": (herbs_steps, 16, 8, 60), "tickets": (tickets_steps, 24, 12, 60), "recipes": (recipes_steps, 20, 10, 60), "owls": (owls_steps, 20, 10, 60),
-         "clouds": (clouds_steps, 16, 8, 60), "reefs": (reefs_steps, 24, 12, 60), "diaries": (diaries_steps, 20, 10, 60), "bridges": (bridges_steps, 20, 10, 60)}
+         "clouds": (clouds_steps, 16, 8, 60), "reefs": (reefs_steps, 24, 12, 60), "diaries": (diaries_steps, 20, 10, 60), "bridges": (bridges_steps, 20, 10, 60),
+         "signs": (signs_steps, 16, 8, 60), "herds": (herds_steps, 24, 12, 60), "novels": (novels_steps, 20, 10, 60), "harvest": (harvest_steps, 20, 10, 60)}

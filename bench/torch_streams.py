@@ -17,7 +17,7 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest
          The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; then torch_fresh.py, torch_later.py, torch_last.py; the last group: torch_after.py).
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed (the peers are warmed up at once, memfit by itself), and take turns
@@ -366,7 +366,7 @@ def child(args):
     torch = memfit = None
     if not args.dry_run:
         import torch
-        if args.child == "expandable":
+        if args.child.startswith("expandable"):
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
             torch.cuda.memory._set_allocator_settings("expandable_segments:True")
         if args.child.startswith("memfit"):
@@ -408,6 +408,8 @@ def run_child(args):
     code = 1
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # ends with its parent
+        if args.cores:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores:])
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
         child(args)
         code = 0
@@ -590,7 +592,7 @@ def show_turns(part, results):
     """Times are beside the better of the peers; those of sums count every turn, the medians' none that was disturbed."""
     print(f"\n{part:16}{'ms/step':>12}{'of medians':>12}{'of sums':>10}{'of pairs':>10}{'their mean':>19}{'reserved/live':>15}{'live MiB':>10}{'remaps':>8}{'pages':>8}{'moving ms':>11}{'waits':>7}")
     timed = {a: r for a, r in results.items() if r and r.get("times_ms")}
-    best = min((r for a, r in timed.items() if not a.startswith("memfit")), key=lambda r: sum(r["times_ms"]), default=None)
+    best = min((r for a, r in timed.items() if not a.startswith("memfit") and "#" not in a), key=lambda r: sum(r["times_ms"]), default=None)
     for allocator in results:
         r = timed.get(allocator)
         if not r:
@@ -613,9 +615,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=230, help="for everything")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
-    parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads")
+    parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads; expandable#again: once more")
     parser.add_argument("--turns", type=float, default=20, help="seconds for the turns of a workload")
     parser.add_argument("--ahead", action="store_true", help="the processes of all parts start before the first part")
+    parser.add_argument("--cores", type=int, default=0, help="all processes run on the last so many, by turns: where steps wait for Python, one core is faster than another")
     parser.add_argument("--json")
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
@@ -628,7 +631,7 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual"} & set(parts):
+        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest"} & set(parts):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]

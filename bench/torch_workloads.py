@@ -128,7 +128,7 @@ def child(args, my_turn):
         if memfit:
             v = (ctypes.c_uint64 * 16)()
             memfit.memfit_torch_stats(0, v, 16)
-            steps.append([shape, v[5], v[6], v[7], v[8]])
+            steps.append([shape, v[5], v[6], v[7], v[8], v[11]])
         else:
             steps.append([shape])
     if memfit:
@@ -176,6 +176,8 @@ class Runner:
                 os.close(self.tell)
                 os.close(readable)
                 sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+                if args.cores:
+                    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-args.cores:])
                 os.environ.update(x.split("=", 1) for x in settings.split("+")[1:])
                 if kind == "memfit" and limit:
                     os.environ["MEMFIT_MEMORY"] = str(limit)
@@ -288,6 +290,7 @@ def main():
     a.add_argument("--workload", default=",".join(WORKLOADS))
     a.add_argument("--allocator", default=",".join(ALLOCATORS))
     a.add_argument("--seconds", type=int, default=0, help="no further round that would end later")
+    a.add_argument("--cores", type=int, default=0, help="all processes run on the last so many, by turns: where steps wait for Python, one core is faster than another")
     a.add_argument("--no-limit", action="store_true", help="without the run under a limit at the end")
     args = a.parse_args()
     import torch  # noqa: F401, once for all children
