@@ -13,6 +13,9 @@
  * with the seats of the longest beginning that it shares with another as they are, and all that are in question say the
  * same place.
  *
+ * A long step whose kind is known ends where that did. A loop that draws the next batch before it gives the last one back is as
+ * low as ever only when the larger of the two is gone, which says nothing: there the step begins with the batch.
+ *
  * What lives on (parameters, the next batch) and what another stream still used when it was freed goes above all seats, or
  * apart (apart.c), and so does who finds its seat taken, unless the pool had to grow for it. A kind whose seats are taken
  * time after time is packed anew, around what came to stay there. The pool may hold what the seats take, so that no page
@@ -48,12 +51,11 @@ enum {
     SEARCH_PART = 16,  /* of what is on the tape */
     TIMES = 3,         /* the use was as low, and rose between */
     LOW_PART = 256,    /* of the range: as low */
-    RISE_PART = 8,     /* it rose, */
-    LONG = 128,        /* requests: one that is as long, and */
-    LONG_PART = 16,    /* rose by this (a batch of a few small pictures), rose, too */
-    REPLACES = 8,      /* requests for the next batch, before the last one is given back */
-    TOP_PART = 16,     /* as high as ever */
-    LEAVES_PART = 32,  /* much is left */
+    RISE_PART = 8,     /* it rose */
+    LONG = 128,       /* requests; a step as long need not rise as much: on a batch of few small pictures it does not */
+    REPLACES = 8,     /* requests for the next batch, before the last one is given back */
+    TOP_PART = 16,    /* as high as ever */
+    LEAVES_PART = 32, /* much is left, a long step rose */
     BAD_TIMES = 4,
     RESTLESS = 8,
     MOST_RESTLESS = 16, /* steps, until it may hold most */
@@ -447,6 +449,16 @@ static bool is_small(const memfit_pool *pool, uint64_t bytes)
     return bytes < (part > pool->pages.bytes ? part : pool->pages.bytes);
 }
 
+/* A kind that is not packed came so before, and gave the block back before its end. */
+static bool goes_with_its_step(const mf_repeat *r)
+{
+    if (!r->maybe)
+        return false;
+    const mf_kind *k = &r->kinds[__builtin_ctzll(r->maybe)];
+    uint64_t index = r->count - r->begun;
+    return mf_want_seated(&k->wants[index]) && k->wants[index].life <= k->count - index;
+}
+
 mf_block *mf_repeat_above(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, uint64_t *start)
 {
     return mf_apart(pool, pool->multi ? pool->apart : pool->repeat->top, bytes, alignment, lane, start);
@@ -468,6 +480,8 @@ mf_seat mf_repeat_next(memfit_pool *pool, uint64_t bytes, uint64_t alignment, un
         return MF_SEAT_NONE;
     if (!k) { /* it is not known how long it stays, and it would cut seats */
         *hole = mf_apart(pool, pool->multi ? pool->apart : r->top, bytes, alignment, lane, start);
+        if (*hole && mf_pages_missing(pool, *start, bytes) && goes_with_its_step(r))
+            return MF_SEAT_NONE;
         return *hole ? MF_SEAT_ABOVE : MF_SEAT_NONE;
     }
     r->needed = r->count;
@@ -508,7 +522,7 @@ void mf_repeat_put(memfit_pool *pool, mf_block *block, unsigned lane)
     *mf_note_at(r, r->count) = (mf_note){(uint32_t)(block->bytes / MF_UNIT), 0, live, before, false};
     r->low = before < r->low ? before : r->low;
     r->high = r->high && live > r->high ? live : r->high;
-    uint32_t rise = (r->high - r->low) / (r->count - r->rose < LONG ? RISE_PART : LONG_PART);
+    uint32_t rise = (r->high - r->low) / (r->count - r->rose < LONG ? RISE_PART : LEAVES_PART);
     r->risen = r->risen || live > r->low + rise;
     block->serial = ++r->count & MF_SERIAL_MOST;
 }
@@ -559,19 +573,6 @@ unsigned mf_repeat_kinds(const memfit_pool *pool)
     return count;
 }
 
-static bool kind_is_right(const memfit_pool *pool, const mf_kind *k, memfit_error *err)
-{
-    for (uint32_t i = 0; k->packed && i < k->count; i++) {
-        const mf_want *s = &k->wants[i];
-        uint64_t bytes = (uint64_t)s->units * MF_UNIT;
-        if (s->start == MF_NO_SEAT)
-            continue;
-        if (!bytes || s->start + bytes > pool->range_bytes)
-            return mf_fail(err, MEMFIT_INTERNAL, "check: seat %u of a step is out of range", i), false;
-    }
-    return true;
-}
-
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
 {
     mf_repeat *r = pool->repeat;
@@ -583,7 +584,7 @@ bool mf_repeat_check(memfit_pool *pool, memfit_error *err)
                            (unsigned long long)b->serial, (unsigned long long)r->count),
                    false;
     for (unsigned i = 0; i < MF_KINDS; i++)
-        if (!kind_is_right(pool, &r->kinds[i], err))
+        if (!mf_kind_check(pool, &r->kinds[i], err))
             return false;
     return true;
 }

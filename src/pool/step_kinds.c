@@ -248,3 +248,16 @@ mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count)
     }
     return NULL;
 }
+
+bool mf_kind_check(const memfit_pool *pool, const mf_kind *k, memfit_error *err)
+{
+    for (uint32_t i = 0; k->packed && i < k->count; i++) {
+        const mf_want *s = &k->wants[i];
+        uint64_t bytes = (uint64_t)s->units * MF_UNIT;
+        if (s->start == MF_NO_SEAT)
+            continue;
+        if (!bytes || s->start + bytes > pool->range_bytes)
+            return mf_fail(err, MEMFIT_INTERNAL, "check: seat %u of a step is out of range", i), false;
+    }
+    return true;
+}
