@@ -68,6 +68,7 @@ memfit_status mf_sim_capturing(mf_device *device, mf_stream id, bool *yes, memfi
 memfit_status mf_sim_event_create(mf_device *device, mf_event *id, memfit_error *err);
 memfit_status mf_sim_event_destroy(mf_device *device, mf_event id, memfit_error *err);
 memfit_status mf_sim_event_record(mf_device *device, mf_event id, mf_stream stream_id, memfit_error *err);
+memfit_status mf_sim_timer_between(mf_device *device, mf_event from, mf_event to, double *us, memfit_error *err);
 memfit_status mf_sim_event_done(mf_device *device, mf_event id, bool *done, memfit_error *err);
 memfit_status mf_sim_event_sync(mf_device *device, mf_event id, memfit_error *err);
 

@@ -201,6 +201,19 @@ memfit_status mf_sim_event_done(mf_device *device, mf_event id, bool *done, memf
     return mf_sim_leave(s, MEMFIT_OK);
 }
 
+memfit_status mf_sim_timer_between(mf_device *device, mf_event from, mf_event to, double *us, memfit_error *err)
+{
+    sim *s = (sim *)device;
+    memfit_status status = mf_sim_enter(s, MF_CALL_EVENT_DONE, 0, err);
+    if (status)
+        return status;
+    const sim_event *a = find_event(s, from), *b = find_event(s, to);
+    if (!a || !b || s->streams[a->stream].done < a->at || s->streams[b->stream].done < b->at)
+        return mf_sim_leave(s, mf_fail(err, MEMFIT_MISUSE, "sim: no such event, or it is not done"));
+    *us = ((double)b->due_ns - (double)a->due_ns) / 1e3;
+    return mf_sim_leave(s, MEMFIT_OK);
+}
+
 memfit_status mf_sim_event_sync(mf_device *device, mf_event id, memfit_error *err)
 {
     sim *s = (sim *)device;

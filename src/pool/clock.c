@@ -8,6 +8,13 @@
  * A clock has 64 events. When more are in flight those that are closest to others go, so that the pool knows about as well how far
  * a device is that is 100 ms behind as one that is 10 ms behind.
  *
+ * Where events keep the time, what lies between two says when each was done, by the program's clock: no event is done before it
+ * was recorded. From when one was done until the next was recorded the device had nothing to do, or not more than that. (A guess
+ * from how far the device was behind when last looked at took the time in which a program waits for its loss for idleness.)
+ *
+ *     program   e1----e2---------e3 -- waits -----  e4
+ *     device      ====e1====e2=======e3====         ==e4     idle: from e3's end to e4
+ *
  * An event recorded on a stream that is captured into a CUDA graph becomes part of the graph and must not be asked about:
  * before each record and each wait the stream is asked whether it is captured, and if so, the wait is put off.
  *
@@ -36,20 +43,47 @@ static void spare(memfit_pool *pool, mf_clock *c, mf_event event)
         pool->device->table->event_destroy(pool->device, event, NULL);
 }
 
+static bool keeps_time(const memfit_pool *pool)
+{
+    return pool->device->table->timer_create && pool->device->table->timer_between;
+}
+
+/* An event that is done; all before it are. It is the last from now on. */
+static void note_done(memfit_pool *pool, mf_clock *c, mf_event event, uint64_t at_us)
+{
+    uint64_t now = mf_device_now_us(pool->device), done_us = c->last ? at_us : now;
+    double us;
+    if (c->last && !pool->device->table->timer_between(pool->device, c->last, event, &us, NULL))
+        done_us = c->last_us + (us > 0 ? (uint64_t)us : 0);
+    done_us = done_us < at_us ? at_us : done_us < now ? done_us : now;
+    if (c->last) {
+        c->idle_us += at_us > c->last_us ? at_us - c->last_us : 0;
+        spare(pool, c, c->last);
+    }
+    c->last = event;
+    c->last_us = done_us;
+}
+
 /* The first `count` events are done, or stand for nothing any more. */
 static void forget(memfit_pool *pool, mf_clock *c, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        spare(pool, c, c->waiting[i].event);
+        if (c->waiting[i].event)
+            spare(pool, c, c->waiting[i].event);
     c->waiting_count -= count;
     memmove(c->waiting, c->waiting + count, c->waiting_count * sizeof *c->waiting);
 }
 
-static void reach(memfit_pool *pool, mf_clock *c, uint64_t serial)
+/* The first `count` events are done. */
+static void reach(memfit_pool *pool, mf_clock *c, unsigned count)
 {
-    unsigned count = 0;
-    while (count < c->waiting_count && c->waiting[count].serial <= serial)
-        count++;
+    if (!count)
+        return;
+    uint64_t serial = c->waiting[count - 1].serial;
+    for (unsigned i = 0; i < count && keeps_time(pool); i++) {
+        note_done(pool, c, c->waiting[i].event, c->waiting[i].at_us);
+        c->waiting[i].event = 0;
+    }
     forget(pool, c, count);
     if (c->safe < serial)
         c->safe = serial;
@@ -71,19 +105,18 @@ static void thin_out(memfit_pool *pool, mf_clock *c)
     memmove(c->waiting + closest, c->waiting + closest + 1, (c->waiting_count - closest) * sizeof *c->waiting);
 }
 
-bool mf_clock_record(memfit_pool *pool, mf_clock *c)
+/* An event behind all that is queued. */
+static bool put_event(memfit_pool *pool, mf_clock *c)
 {
     mf_device *device = pool->device;
     mf_event event;
-    if (c->serial == c->recorded)
-        return true;
     if (captured(pool, c->stream))
         return false;
     if (c->waiting_count == MF_EVENTS)
         thin_out(pool, c);
     if (c->spare_count)
         event = c->spare[--c->spare_count];
-    else if (device->table->event_create(device, &event, NULL))
+    else if ((keeps_time(pool) ? device->table->timer_create : device->table->event_create)(device, &event, NULL))
         return false;
     if (device->table->event_record(device, event, c->stream, NULL)) {
         spare(pool, c, event);
@@ -95,6 +128,11 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *c)
     c->waiting[c->waiting_count++].serial = c->serial;
     c->recorded = c->serial;
     return true;
+}
+
+bool mf_clock_record(memfit_pool *pool, mf_clock *c)
+{
+    return c->serial == c->recorded || put_event(pool, c);
 }
 
 /* An event that cannot be asked (its stream was captured after all, or is gone) stands for nothing. */
@@ -124,8 +162,7 @@ void mf_clock_look(memfit_pool *pool, mf_clock *c)
         else
             high = middle;
     }
-    if (low)
-        reach(pool, c, c->waiting[low - 1].serial);
+    reach(pool, c, low);
 }
 
 bool mf_clock_wait(memfit_pool *pool, mf_clock *c, uint64_t serial)
@@ -140,19 +177,36 @@ bool mf_clock_wait(memfit_pool *pool, mf_clock *c, uint64_t serial)
         if (c->waiting[i].serial >= serial) {
             if (table->event_sync(pool->device, c->waiting[i].event, NULL))
                 break;
-            reach(pool, c, c->waiting[i].serial);
+            reach(pool, c, i + 1);
             return true;
         }
     if (table->stream_sync(pool->device, c->stream, &pool->refused_by) &&
         (!table->device_sync || table->device_sync(pool->device, NULL)))
         return false;
-    reach(pool, c, c->serial);
+    reach(pool, c, c->waiting_count);
+    c->safe = c->recorded = c->serial;
     return true;
+}
+
+/* The oldest event that something freed waits for. */
+static unsigned next_event(const mf_clock *c)
+{
+    unsigned next = 0;
+    while (next < c->waiting_count && c->waiting[next].serial <= c->safe)
+        next++;
+    return next;
+}
+
+bool mf_clock_wait_next(memfit_pool *pool, mf_clock *c)
+{
+    unsigned next = next_event(c);
+    return c->safe < c->serial && mf_clock_wait(pool, c, next < c->waiting_count ? c->waiting[next].serial : c->serial);
 }
 
 uint64_t mf_clock_queued_us(const mf_clock *c)
 {
-    return c->waiting_count > BEHIND ? c->waiting[c->waiting_count - 1].at_us - c->waiting[0].at_us : 0;
+    unsigned next = next_event(c);
+    return c->waiting_count > next + BEHIND ? c->waiting[c->waiting_count - 1].at_us - c->waiting[next].at_us : 0;
 }
 
 /* Of the stream that most is freed on: what the program is about, not what it copies beside it. NULL: none. */
@@ -169,19 +223,35 @@ static mf_clock *main_clock(memfit_pool *pool)
     return most;
 }
 
-uint64_t mf_fence_lead_us(memfit_pool *pool)
+uint64_t mf_fence_lead_us(memfit_pool *pool, uint64_t *idle_us)
 {
     mf_clock *c = pool->device->table->event_sync ? main_clock(pool) : NULL;
+    *idle_us = UINT64_MAX;
     if (!c)
         return 0;
-    mf_clock_record(pool, c);
+    if (keeps_time(pool))
+        put_event(pool, c); /* also behind work of which nothing was freed yet */
+    else
+        mf_clock_record(pool, c);
     mf_clock_look(pool, c);
-    return c->waiting_count ? mf_device_now_us(pool->device) - c->waiting[0].at_us : 0;
+    uint64_t now = mf_device_now_us(pool->device), since = c->waiting_count ? c->waiting[0].at_us : now;
+    if (keeps_time(pool)) {
+        uint64_t all = c->idle_us + (c->last && since > c->last_us ? since - c->last_us : 0);
+        *idle_us = all > c->idle_seen_us ? all - c->idle_seen_us : 0;
+        c->idle_seen_us += *idle_us;
+    }
+    return now - since;
 }
 
 void mf_clock_end(memfit_pool *pool, mf_clock *c)
 {
     forget(pool, c, c->waiting_count);
-    while (c->spare_count)
-        pool->device->table->event_destroy(pool->device, c->spare[--c->spare_count], NULL);
+    if (c->last)
+        spare(pool, c, c->last);
+    c->last = 0;
+    unsigned left = 0; /* those that could not be ended serve the next stream, or are tried again */
+    for (unsigned i = 0; i < c->spare_count; i++)
+        if (pool->device->table->event_destroy(pool->device, c->spare[i], NULL))
+            c->spare[left++] = c->spare[i];
+    c->spare_count = left;
 }

@@ -33,9 +33,14 @@ typedef struct mf_clock {
         mf_event event;
         uint64_t serial;
         uint64_t at_us;   /* when it was recorded */
-    } waiting[MF_EVENTS]; /* in flight, oldest first */
+    } waiting[MF_EVENTS]; /* in flight, oldest first; several may stand behind the same serial */
     mf_event spare[MF_EVENTS];
     unsigned waiting_count, spare_count;
+    /* Where events keep the time: */
+    mf_event last;         /* the newest that was done; 0: none */
+    uint64_t last_us;      /* when that was done, */
+    uint64_t idle_us;      /* how long the device had nothing to do before that, at most, */
+    uint64_t idle_seen_us; /* and until it was last asked */
 } mf_clock;
 
 /* An event behind the present serial. False: none could be recorded (the stream is being captured, or a fault). */
@@ -43,13 +48,14 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *clock);
 void mf_clock_look(memfit_pool *pool, mf_clock *clock); /* moves `safe` on as far as the device has come */
 /* Waits until `safe` has reached the serial. False: waiting is not allowed or not possible now. */
 bool mf_clock_wait(memfit_pool *pool, mf_clock *clock, uint64_t serial);
+bool mf_clock_wait_next(memfit_pool *pool, mf_clock *clock); /* until it has moved on at all */
 /* How much longer than for its oldest event the device has to do, at least: the program took so long to queue it, and is
  * ahead. */
 uint64_t mf_clock_queued_us(const mf_clock *clock);
 void mf_clock_end(memfit_pool *pool, mf_clock *clock);
 /* How far the program is ahead of the device at least, on the stream that most is freed on: since when what the device is
- * at has been queued. */
-uint64_t mf_fence_lead_us(memfit_pool *pool);
+ * at has been queued. *idle_us: how long it had nothing to do since this was last asked, at most; UINT64_MAX: not known. */
+uint64_t mf_fence_lead_us(memfit_pool *pool, uint64_t *idle_us);
 
 typedef struct mf_use {
     mf_stream stream;

@@ -177,7 +177,7 @@ bool mf_lanes_wait_some(memfit_pool *pool)
             (!most || mf_clock_queued_us(&lane->clock) > mf_clock_queued_us(&most->clock)))
             most = lane;
     }
-    return most && mf_clock_wait(pool, &most->clock, most->clock.waiting[0].serial);
+    return most && mf_clock_wait_next(pool, &most->clock);
 }
 
 uint64_t mf_lanes_pending_bytes(const memfit_pool *pool)

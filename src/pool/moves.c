@@ -370,8 +370,11 @@ double mf_moves_spent(const memfit_pool *pool)
 void mf_moves_look(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    uint64_t lead = mf_fence_lead_us(pool), now = mf_device_now_us(pool->device), passed = now - p->looked_us;
-    uint64_t idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0; /* the device, at most */
+    uint64_t idle, lead = mf_fence_lead_us(pool, &idle), now = mf_device_now_us(pool->device);
+    uint64_t passed = now - p->looked_us;
+    if (idle == UINT64_MAX) /* not more than it was not behind */
+        idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0;
+    idle = idle < passed ? idle : passed;
     uint64_t lost = p->owed_us < idle ? p->owed_us : idle;
     p->move_credit_us -= (int64_t)lost;
     pool->lost_us += lost;

@@ -90,7 +90,7 @@ bool mf_pages_wait(memfit_pool *pool)
     mf_clock *clock = mf_pages_clock(pool);
     if (clock->safe == clock->serial)
         return false;
-    return mf_clock_wait(pool, clock, clock->waiting_count ? clock->waiting[0].serial : clock->serial);
+    return mf_clock_wait_next(pool, clock);
 }
 
 bool mf_pages_wait_some(memfit_pool *pool)

@@ -87,6 +87,7 @@ static void stream_rules(const mf_cuda_driver *d)
     cu_stream stream = NULL;
     cu_event event = NULL;
     cu_address plain = 0;
+    float ms = 0;
     check("make a stream", d->stream_create(&stream, CU_STREAM_NON_BLOCKING), 0);
     check("make an event", d->event_create(&event, CU_EVENT_DISABLE_TIMING), 0);
     check("an event never recorded is done", d->event_query(event), 0);
@@ -95,6 +96,8 @@ static void stream_rules(const mf_cuda_driver *d)
     check("wait for the event", d->event_sync(event), 0);
     check("wait for the stream", d->stream_sync(stream), 0);
     check("the event is done", d->event_query(event), 0);
+    check("it keeps no time", d->event_elapsed ? d->event_elapsed(&ms, event, event) : CU_ERROR_INVALID_HANDLE,
+          CU_ERROR_INVALID_HANDLE);
     check("another stream waits for it", d->stream_wait(NULL, event, 0), 0);
     check("plain allocation", d->mem_alloc(&plain, 1000), 0);
     check("fill it", d->fill(plain, 7, 1000, stream), 0);

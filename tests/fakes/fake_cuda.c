@@ -86,7 +86,7 @@ static struct {
     } streams[MOST_STREAMS]; /* 0 is the default stream */
     struct {
         bool alive, waiting; /* waiting: recorded on a held stream */
-        bool captured;
+        bool captured, timed;
         uint32_t stream;
     } events[MOST_EVENTS];
     uint32_t event_count;
@@ -687,7 +687,6 @@ EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
 
 EXPORT int cuEventCreate(cu_event *event, unsigned flags)
 {
-    (void)flags;
     ENTER("cuEventCreate");
     NEED_CONTEXT;
     uint32_t i = 0;
@@ -698,6 +697,7 @@ EXPORT int cuEventCreate(cu_event *event, unsigned flags)
         fake.event_count++;
     fake.events[i].alive = true;
     fake.events[i].waiting = fake.events[i].captured = false;
+    fake.events[i].timed = !(flags & CU_EVENT_DISABLE_TIMING);
     *event = (cu_event)(uintptr_t)(i + 1);
     LEAVE;
 }
@@ -973,7 +973,12 @@ EXPORT int cuEventElapsedTime(float *milliseconds, cu_event from, cu_event to)
 {
     ENTER("cuEventElapsedTime");
     RULE(event_known(from) && event_known(to), CU_ERROR_INVALID_VALUE, "no such event");
-    *milliseconds = 0.001f;
+    RULE(fake.events[(uintptr_t)from - 1].timed && fake.events[(uintptr_t)to - 1].timed, CU_ERROR_INVALID_HANDLE,
+         "an event that keeps no time");
+    if (fake.events[(uintptr_t)from - 1].waiting || fake.events[(uintptr_t)to - 1].waiting)
+        code = CU_ERROR_NOT_READY;
+    else
+        *milliseconds = 0.001f;
     LEAVE;
 }
 
