@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
 
-    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--json FILE]
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--cores N] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
 Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py and torch_after.py are all that has to be on the machine:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's allocators side by side on three workloads: default, expandable segments, memfit's pool.
 
-    bench/torch_workloads.py [--library build/libmemfit.so] [--rounds N] [--epochs N] [--seconds N] [--json FILE] [--workload W,...] [--allocator A,...] [--no-limit]
+    bench/torch_workloads.py [--library build/libmemfit.so] [--rounds N] [--epochs N] [--seconds N] [--json FILE] [--workload W,...] [--allocator A,...] [--cores N] [--no-limit]
 
 Every allocator has a process of its own (forked when PyTorch is loaded, before it touches the card). The processes of a workload take
 turns: each makes its step 0, then each its step 1, in another order every time, and only one runs at a time. A step of a
