@@ -64,14 +64,10 @@ static void note_done(memfit_pool *pool, mf_clock *c, mf_event event, uint64_t a
     c->last_us = done_us;
 }
 
-/* The first `count` events are done, or stand for nothing any more. */
-static void forget(memfit_pool *pool, mf_clock *c, unsigned count)
+static void take_out(mf_clock *c, unsigned first, unsigned count)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (c->waiting[i].event)
-            spare(pool, c, c->waiting[i].event);
     c->waiting_count -= count;
-    memmove(c->waiting, c->waiting + count, c->waiting_count * sizeof *c->waiting);
+    memmove(c->waiting + first, c->waiting + first + count, (c->waiting_count - first) * sizeof *c->waiting);
 }
 
 /* The first `count` events are done. */
@@ -80,11 +76,12 @@ static void reach(memfit_pool *pool, mf_clock *c, unsigned count)
     if (!count)
         return;
     uint64_t serial = c->waiting[count - 1].serial;
-    for (unsigned i = 0; i < count && keeps_time(pool); i++) {
-        note_done(pool, c, c->waiting[i].event, c->waiting[i].at_us);
-        c->waiting[i].event = 0;
-    }
-    forget(pool, c, count);
+    for (unsigned i = 0; i < count; i++)
+        if (keeps_time(pool))
+            note_done(pool, c, c->waiting[i].event, c->waiting[i].at_us);
+        else
+            spare(pool, c, c->waiting[i].event);
+    take_out(c, 0, count);
     if (c->safe < serial)
         c->safe = serial;
     if (c->recorded < serial)
@@ -101,8 +98,7 @@ static void thin_out(memfit_pool *pool, mf_clock *c)
             c->waiting[closest + 1].at_us - c->waiting[closest - 1].at_us)
             closest = i;
     spare(pool, c, c->waiting[closest].event);
-    c->waiting_count--;
-    memmove(c->waiting + closest, c->waiting + closest + 1, (c->waiting_count - closest) * sizeof *c->waiting);
+    take_out(c, closest, 1);
 }
 
 /* An event behind all that is queued. */
@@ -139,8 +135,7 @@ bool mf_clock_record(memfit_pool *pool, mf_clock *c)
 static void drop_event(memfit_pool *pool, mf_clock *c, unsigned i)
 {
     mf_event event = c->waiting[i].event;
-    c->waiting_count--;
-    memmove(c->waiting + i, c->waiting + i + 1, (c->waiting_count - i) * sizeof *c->waiting);
+    take_out(c, i, 1);
     c->recorded = c->waiting_count ? c->waiting[c->waiting_count - 1].serial : c->safe;
     spare(pool, c, event);
 }
@@ -229,10 +224,7 @@ uint64_t mf_fence_lead_us(memfit_pool *pool, uint64_t *idle_us)
     *idle_us = UINT64_MAX;
     if (!c)
         return 0;
-    if (keeps_time(pool))
-        put_event(pool, c); /* also behind work of which nothing was freed yet */
-    else
-        mf_clock_record(pool, c);
+    (keeps_time(pool) ? put_event : mf_clock_record)(pool, c); /* also behind work of which nothing was freed yet */
     mf_clock_look(pool, c);
     uint64_t now = mf_device_now_us(pool->device), since = c->waiting_count ? c->waiting[0].at_us : now;
     if (keeps_time(pool)) {
@@ -245,7 +237,9 @@ uint64_t mf_fence_lead_us(memfit_pool *pool, uint64_t *idle_us)
 
 void mf_clock_end(memfit_pool *pool, mf_clock *c)
 {
-    forget(pool, c, c->waiting_count);
+    for (unsigned i = 0; i < c->waiting_count; i++)
+        spare(pool, c, c->waiting[i].event);
+    c->waiting_count = 0;
     if (c->last)
         spare(pool, c, c->last);
     c->last = 0;
