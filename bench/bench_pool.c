@@ -632,8 +632,8 @@ static uint64_t race(racing *r, uint64_t request, uint64_t work_us)
 }
 
 /* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
- * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short; after every so many requests it
- * waits for the device, as a program that looks at its loss does. Shows what the pool holds, and the time beside that of a pool
+ * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short; after every so many requests (0:
+ * never) it waits for the device, as a program that looks at its loss does. Shows what the pool holds, and the time beside that of a pool
  * whose calls take none. */
 static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64_t wait_every)
 {
@@ -665,7 +665,7 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
         race(free_of_cost, requests, work);
         real->now = mf_device_now_us(device) - began + host_us;
         must(memfit_device_advance(device, host_us + race(real, requests++, work), &err), &err);
-        if (requests % wait_every == 0) {
+        if (wait_every && requests % wait_every == 0) {
             if (real->end > real->now)
                 must(memfit_device_advance(device, real->end - real->now, &err), &err);
             if (free_of_cost->end > free_of_cost->now)
@@ -818,7 +818,7 @@ int main(int argc, char **argv)
         steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), argc > 5 ? strtod(argv[5], NULL) : 1);
     if (argc > 4 && !strcmp(only, "ahead"))
         ahead(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
-              argc > 5 ? strtoull(argv[5], NULL, 10) : UINT64_MAX);
+              argc > 5 ? strtoull(argv[5], NULL, 10) : 0);
     if (argc > 3 && !strcmp(only, "play"))
         play(argv[2], strtoull(argv[3], NULL, 10));
     return 0;

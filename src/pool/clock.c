@@ -48,12 +48,14 @@ static bool keeps_time(const memfit_pool *pool)
     return pool->device->table->timer_create && pool->device->table->timer_between;
 }
 
-/* An event that is done; all before it are. It is the last from now on. */
+/* An event that is done; all before it are. It is the last from now on. While nothing is owed to the device nobody asks how
+ * long it was idle, and no call is spent on it: then the event counts as done now. */
 static void note_done(memfit_pool *pool, mf_clock *c, mf_event event, uint64_t at_us)
 {
-    uint64_t now = mf_device_now_us(pool->device), done_us = c->last ? at_us : now;
+    bool asks = c->last && pool->pages.owed_us;
+    uint64_t now = mf_device_now_us(pool->device), done_us = asks ? at_us : now;
     double us;
-    if (c->last && !pool->device->table->timer_between(pool->device, c->last, event, &us, NULL))
+    if (asks && !pool->device->table->timer_between(pool->device, c->last, event, &us, NULL))
         done_us = c->last_us + (us > 0 ? (uint64_t)us : 0);
     done_us = done_us < at_us ? at_us : done_us < now ? done_us : now;
     if (c->last) {
