@@ -519,9 +519,9 @@ static memfit_pool *torch_pool(memfit_device *device, uint64_t handle_us)
     memfit_error err;
     memfit_pool *pool;
     memfit_pool_options o = MEMFIT_POOL_OPTIONS;
-    o.bulk_bytes = 32 * MiB, o.slack = 0.01, o.no_thread_caches = true, o.ignore_environment = true;
+    o.bulk_bytes = 32 * MiB, o.slack = 0.0025, o.no_thread_caches = true, o.ignore_environment = true;
     must(memfit_pool_create(device, &o, &pool, &err), &err);
-    pool->pages.part = 256;
+    pool->pages.part = 512;
     mf_sim_handle_us(device, handle_us);
     return pool;
 }

@@ -25,7 +25,7 @@
  * How long the device was idle is known from above: the time between two looks, less what was still to do at the
  * first (nothing, if what was queued before the first is not done at the second). The first half of that is spent
  * freely. Of the second half: the more of it is spent, the more the pool may hold beyond its peak in use
- * (options.slack, then up to ten times as much). So a workload that goes on moving pages comes to rest where it need
+ * (options.slack, then up to a tenth of the bytes in use more). So a workload that goes on moving pages comes to rest where it need
  * not, rather than run out of time and grow at random.
  *
  * While there is plenty, a planned place grows last (place.c). That ends with the first 20 ms of moving, too, noticed or not:

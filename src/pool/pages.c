@@ -29,7 +29,7 @@
 
 #include "base/error.h"
 
-enum { MORE = 9 }; /* so many times the slack when no time is left for moving pages */
+enum { MORE_PART = 10 }; /* of the bytes in use: so much more than the slack when no time is left for moving pages */
 
 bool mf_pages_init(memfit_pool *pool)
 {
@@ -89,10 +89,11 @@ memfit_status mf_pool_open_to(memfit_pool *pool, mf_device *other, memfit_error 
 
 /* ---- gathering ---------------------------------------------------------------------------------------------- */
 
-/* How much more than the bytes in use the pool may hold rather than move pages. */
-static uint64_t slack_of(const memfit_pool *pool, uint64_t use)
+/* How much more than the bytes in use the pool may hold rather than move pages: now, with so much of the time for it spent. */
+static uint64_t slack_of(const memfit_pool *pool, uint64_t use, double spent)
 {
-    return (uint64_t)((double)use * pool->options.slack);
+    double more = pool->options.slack > 0 ? spent / MORE_PART : 0;
+    return (uint64_t)((double)use * (pool->options.slack + more));
 }
 
 /* Pages the pool may hold before it moves some rather than make new ones. */
@@ -101,9 +102,7 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
     uint64_t use = pool->total.now + request;
     if (use < pool->total.peak)
         use = pool->total.peak;
-    double slack = 1 + MORE * mf_moves_spent(pool); /* times options.slack: the less time is left, the more */
-    uint64_t easy = use + (uint64_t)((double)slack_of(pool, use) * slack),
-             most = use + slack_of(pool, use) * (1 + MORE);
+    uint64_t easy = use + slack_of(pool, use, mf_moves_spent(pool)), most = use + slack_of(pool, use, 1);
     uint64_t planned = mf_repeat_pages(pool) << pool->pages.shift; /* what a plan's places take: then none need move */
     planned = planned < most ? planned : most;
     return (easy > planned ? easy : planned) / pool->pages.bytes;
@@ -111,7 +110,7 @@ static uint64_t easy_pages(memfit_pool *pool, uint64_t request)
 
 uint64_t mf_pages_easily(const memfit_pool *pool)
 {
-    return (pool->total.peak + slack_of(pool, pool->total.peak)) >> pool->pages.shift;
+    return (pool->total.peak + slack_of(pool, pool->total.peak, 0)) >> pool->pages.shift;
 }
 
 bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes)
@@ -122,7 +121,7 @@ bool mf_pages_easy(memfit_pool *pool, uint64_t start, uint64_t bytes)
 bool mf_pages_in_slack(const memfit_pool *pool, uint64_t start, uint64_t bytes)
 {
     uint64_t use = pool->total.now + bytes < pool->total.peak ? pool->total.peak : pool->total.now + bytes;
-    uint64_t most = (use + slack_of(pool, use) * (1 + MORE)) >> pool->pages.shift;
+    uint64_t most = (use + slack_of(pool, use, 1)) >> pool->pages.shift;
     return pool->pages.reserved + mf_pages_missing(pool, start, bytes) <= most;
 }
 
@@ -319,7 +318,7 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
 }
 
 /* What was idle all the time since the last purge is given back. No page carries a date: the fewest idle pages seen in
- * the interval are as many as nobody needed. What the pool may hold beside what was needed stays, ten times the slack:
+ * the interval are as many as nobody needed. What the pool may hold beside what was needed stays, the slack and a tenth:
  * steps came to rest with it, and would move pages until it is made again. */
 void mf_pages_purge(memfit_pool *pool)
 {
@@ -331,7 +330,7 @@ void mf_pages_purge(memfit_pool *pool)
         return;
     uint64_t idle = mf_pages_idle(pool), unused = p->low_idle < idle ? p->low_idle : idle;
     uint64_t keep = p->reserved - unused;
-    keep += slack_of(pool, keep << p->shift) * (1 + MORE) >> p->shift;
+    keep += slack_of(pool, keep << p->shift, 1) >> p->shift;
     if (keep > p->reserved)
         keep = p->reserved;
     if (pool->options.keep_idle && keep < pool->soft_limit_bytes / p->bytes)

@@ -17,9 +17,10 @@
  * low as ever only when the larger of the two is gone, which says nothing: there the step begins with the batch.
  *
  * What lives on (parameters, the next batch) and what another stream still used when it was freed goes above all seats, or
- * apart (apart.c), and so does who finds its seat taken, unless the pool had to grow for it. A kind whose seats are taken
- * time after time is packed anew, around what came to stay there. The pool may hold what the seats take, so that no page
- * moves. With several streams they are waited for once when a kind first goes to new places.
+ * apart (apart.c), and so does who finds its seat taken, unless the pool had to grow for it. What outlives its step has a
+ * seat where the next step is of the same kind. A kind whose seats are taken time after time is packed anew, around what
+ * came to stay there, and so is one that was packed before it was known that the next is alike. The pool may hold what the
+ * seats take, so that no page moves. With several streams they are waited for once when a kind first goes to new places.
  *
  * With one stream the tape ends when no page was missing and no kind was known for as many requests as it holds: it is
  * random access to 256 KiB for every block that goes, a tenth of the time of a pair of random sizes.
@@ -60,6 +61,7 @@ enum {
     RESTLESS = 8,
     MOST_RESTLESS = 16, /* steps, until it may hold most */
     CALM = 4,
+    REST = 10,     /* steps at rest spend no more than one part in so many of what moving pages may cost */
     NEW_KINDS = 8, /* are packed when first seen; as many as a quarter of those that come again, too */
     GROUP = 4,     /* rises */
     SMALL_PAGES = 4,
@@ -205,19 +207,21 @@ static bool cheap(const memfit_pool *pool, mf_spent since)
     return (pool->moving_us - since.moving_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
 }
 
-/* And has the device waited for no more of it than that? */
-static bool unnoticed(const memfit_pool *pool, mf_spent since)
+/* And with the waits no more than a tenth of that? Whether the device had work meanwhile does not matter: the lead that the program
+ * loses is what it lives on when its next kernels are short. (ViT and Wide ResNet by turns waited 8 times in every step for 5 pages,
+ * nearly all of it unnoticed, and took 2 % more time than without.) */
+static bool at_rest(const memfit_pool *pool, mf_spent since)
 {
-    return (pool->lost_us - since.lost_us) * MF_MOVE_SHARE <= mf_device_now_us(pool->device) - since.us;
+    uint64_t spent = pool->moving_us - since.moving_us + pool->waited_us - since.waited_us;
+    return spent * MF_MOVE_SHARE * REST <= mf_device_now_us(pool->device) - since.us;
 }
 
 /* Steps that are packed, and still move pages, from one stream's places to another's or between what lives on and seats: rather hold
- * some more. With one stream, not for what was done while the device had work, nor in the first steps, which there is plenty of
- * time for. */
+ * some more. With one stream not in the first steps, which there is plenty of time for. */
 static void judge(memfit_pool *pool, const mf_kind *it)
 {
     mf_repeat *r = pool->repeat;
-    bool moved = pool->multi ? !cheap(pool, r->begun_at) : !unnoticed(pool, r->begun_at) && !mf_moves_plenty(pool);
+    bool moved = pool->multi ? !cheap(pool, r->begun_at) : !at_rest(pool, r->begun_at) && !mf_moves_plenty(pool);
     bool dear = it && it->packed && moved;
     r->calm = dear ? 0 : r->calm + 1;
     if (dear)
@@ -225,7 +229,16 @@ static void judge(memfit_pool *pool, const mf_kind *it)
     else if (r->calm >= CALM)
         r->restless = 0;
     r->before_at = r->begun_at;
-    r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us, pool->lost_us};
+    r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us, pool->waited_us};
+}
+
+/* Does something that has an end outlive it? */
+static bool crosses(const mf_kind *k)
+{
+    for (uint32_t i = 0; i < k->count; i++)
+        if (mf_want_seated(&k->wants[i]) && k->wants[i].life > k->count - i)
+            return true;
+    return false;
 }
 
 /* Is it to be packed? Not if it went well by itself: the pool did not grow, and moving pages took little; it would only be
@@ -233,8 +246,9 @@ static void judge(memfit_pool *pool, const mf_kind *it)
 static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t begun)
 {
     const mf_repeat *r = pool->repeat;
-    if (it->packed)
-        return it->bad >= BAD_TIMES;
+    if (it->packed) /* again, if it turned out that the next is alike: what outlives it moves pages as long as it has no place */
+        return it->bad >= BAD_TIMES ||
+               (mf_repeat_next_alike(r) && !it->again && crosses(it) && !at_rest(pool, r->begun_at));
     bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
     if ((r->grew < begun && cheap(pool, r->before_at)) || (much && !r->regular))
         return false;
@@ -405,9 +419,11 @@ static mf_block *hole_at(memfit_pool *pool, const mf_want *s, uint64_t start, ui
     mf_block *b = s->near == MF_NO_SEAT ? NULL : mf_table_find(pool, s->near);
     if (!b)
         b = pool->first;
+    while (b && b->start > start) /* it was near another seat, before the step was packed anew */
+        b = b->before;
     while (b && b->start + b->bytes <= start)
         b = b->after;
-    if (!is_free(b, lane) || b->start > start)
+    if (!is_free(b, lane))
         return NULL;
     mf_block *last = b;
     while (last->start + last->bytes < start + bytes && is_free(last->after, lane))

@@ -103,6 +103,7 @@ bool mf_pages_wait_some(memfit_pool *pool)
         return false;
     uint64_t waited = mf_device_now_us(pool->device) - began;
     pool->pages.making_us += waited; /* the device was at work meanwhile: no time for moving pages, only owed */
+    pool->waited_us += waited;
     mf_moves_owe(pool, waited);
     return true;
 }

@@ -413,7 +413,8 @@ struct memfit_pool {
     _Atomic uint64_t marks;
     uint64_t failures, remaps, remapped_pages, created_pages, released_pages, stream_waits, frees_central;
     uint64_t moving_us; /* time that went into moving pages, */
-    uint64_t lost_us;   /* and of it what the device waited for */
+    uint64_t lost_us;   /* and of it what the device waited for; */
+    uint64_t waited_us; /* time that went into waiting for a device with enough to do */
     uint64_t central_calls;
     uint64_t remaps_seen, remaps_at; /* the central call when they last became more; 0: never */
     uint64_t settles;                /* times all threads gave back what they kept, since we last looked */

@@ -217,7 +217,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
         claim_those_that_stay(pool, k->count, claims);
         mf_packing p = {.wants = k->wants,
                         .count = k->count,
-                        .again = r->regular,
+                        .again = mf_repeat_next_alike(r),
                         .shift = (unsigned)pool->pages.shift,
                         .claims = claims,
                         .claimed = stay,
@@ -228,6 +228,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
             pool->device->table->advance_us(pool->device, p.work / LOOKS_PER_US);
         k->packed = k->fresh = !too_large(pool, k->pages);
         k->bad = 0;
+        k->again = p.again;
     }
     set_top(pool);
     mf_host_free(pool->host, claims, most * sizeof *claims);

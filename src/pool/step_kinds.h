@@ -19,8 +19,8 @@ typedef struct mf_note { /* a request on the tape */
     bool held;
 } mf_note;
 
-typedef struct mf_spent { /* when a step began, and what moving pages had taken until then */
-    uint64_t us, moving_us, lost_us;
+typedef struct mf_spent { /* when a step began, and what moving pages and waiting had taken until then */
+    uint64_t us, moving_us, waited_us;
 } mf_spent;
 
 typedef struct mf_kind {
@@ -30,6 +30,7 @@ typedef struct mf_kind {
     uint32_t missed; /* seats that were taken this time */
     uint32_t bad;    /* times in a row with such */
     bool packed;
+    bool again;    /* when that was done the next was of the same kind: what outlives it has its places, too */
     bool fresh;    /* packed, and not followed yet */
     uint64_t used; /* the step it was last seen */
     uint64_t top, pages;
@@ -76,6 +77,12 @@ _Static_assert(MF_KINDS == 64, "a bit each");
 static inline mf_note *mf_note_at(mf_repeat *r, uint64_t request)
 {
     return &r->tape[request & (MF_TAPE - 1)];
+}
+
+/* Is the step behind the one at work of the same kind? */
+static inline bool mf_repeat_next_alike(const mf_repeat *r)
+{
+    return r->regular && r->group % r->regular == 0;
 }
 
 void mf_kind_drop(memfit_pool *pool, mf_kind *k);

@@ -9,6 +9,7 @@
 #include "pool/moves.h"
 #include "pool/pages.h"
 #include "pool/repeat.h"
+#include "pool/step_kinds.h"
 
 enum { LAYERS = 40 };
 
@@ -230,6 +231,83 @@ static void batches_of_six_sizes_come_to_rest(void **state)
     assert_in_range(late, 0, 100);
 }
 
+/* Seats that were taken the last time their kind came. */
+static unsigned seats_missed(const step *s)
+{
+    unsigned missed = 0;
+    for (unsigned i = 0; i < MF_KINDS; i++)
+        missed += s->p.pool->repeat->kinds[i].bad;
+    return missed;
+}
+
+/* A step is packed anew after what lay below it has gone: its blocks find the new seats, wherever the old ones were. */
+static void seats_packed_anew_are_found(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        step s = crowded(seed, NULL);
+        s.whole = true;
+        for (unsigned i = 0; i < 12; i++) {
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            train_step(&s, 0);
+        }
+        assert_true(mf_repeat_plans(s.p.pool));
+        memfit_address other = hold(&s, 30 * MiB, s.p.main);
+        for (unsigned i = 0; i < 5; i++)
+            leave(&s, s.kept[i]);
+        for (unsigned i = 0; i < MF_KINDS; i++)
+            s.p.pool->repeat->kinds[i].bad =
+                s.p.pool->repeat->kinds[i].packed ? 4 : 0; /* as if seats were taken time after time */
+        for (unsigned i = 0; i < 24; i++) {
+            mf_repeat_needed(s.p.pool, true);
+            train_step(&s, 0);
+        }
+        assert_true(mf_repeat_plans(s.p.pool));
+        assert_int_equal(seats_missed(&s), 0);
+        leave(&s, other);
+        close_place(&s.p);
+    }
+}
+
+/* How many of a packed kind's blocks that outlive it have a place. */
+static unsigned crossing_seats(const step *s)
+{
+    unsigned seated = 0;
+    const mf_repeat *r = s->p.pool->repeat;
+    for (unsigned i = 0; i < MF_KINDS; i++)
+        for (uint32_t k = 0; r->kinds[i].packed && k < r->kinds[i].count; k++)
+            seated += r->kinds[i].wants[k].life > r->kinds[i].count - k && r->kinds[i].wants[k].start != MF_NO_SEAT;
+    return seated;
+}
+
+/* A batch is given up only when the next one is there. A kind that was packed before it was known that the next is alike is packed
+ * once more if pages go on moving for it. */
+static void what_outlives_a_step_gets_its_place(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        step s = crowded(seed, NULL);
+        for (unsigned i = 0; i < 16; i++) {
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            train_step(&s, 0);
+        }
+        assert_true(crossing_seats(&s) > 0);
+        for (unsigned i = 0; i < MF_KINDS; i++) { /* as it is packed while kinds come in any order */
+            mf_kind *k = &s.p.pool->repeat->kinds[i];
+            k->again = false;
+            for (uint32_t w = 0; w < k->count; w++)
+                if (k->wants[w].life > k->count - w)
+                    k->wants[w].start = k->wants[w].other = MF_NO_SEAT;
+        }
+        for (unsigned i = 0; i < 3; i++) {
+            s.p.pool->moving_us += 1000;
+            train_step(&s, 0);
+        }
+        assert_true(crossing_seats(&s) > 0);
+        leave_crowded(&s);
+    }
+}
+
 /* Steps whose blocks find their pages where they lie: a plan would only move them. */
 static void what_goes_well_is_left_alone(void **state)
 {
@@ -305,18 +383,18 @@ static void what_leaves_much_is_left_alone(void **state)
     }
 }
 
-static void steps_that_cost(step *s, unsigned count, uint64_t moving_us, uint64_t lost_us)
+static void steps_that_cost(step *s, unsigned count, uint64_t moving_us, uint64_t waited_us)
 {
     for (unsigned i = 0; i < count; i++) {
         s->p.pool->moving_us += moving_us;
-        s->p.pool->lost_us += lost_us;
+        s->p.pool->waited_us += waited_us;
         train_step(s, 0);
         assert_ok(memfit_device_advance(s->p.device, 10000, &err), err);
     }
 }
 
 /* Packed steps that go on moving pages, with one stream or several: the pool may hold more, by and by, until they no
- * longer do. With one stream only what the device waited for counts, and not while there is plenty of time for moving. */
+ * longer do. With one stream waits count, too, and nothing while there is plenty of time for moving. */
 static void restless_steps_get_more(void **state)
 {
     (void)state;
@@ -332,18 +410,23 @@ static void restless_steps_get_more(void **state)
         assert_true(mf_repeat_plans(s.p.pool));
         assert_true(mf_moves_spent(s.p.pool) == 0.0);
         if (!side) {
-            steps_that_cost(&s, 10, 1000, 1000); /* there is plenty of time at the beginning, */
+            steps_that_cost(&s, 10, 1000, 0); /* there is plenty of time at the beginning, */
             assert_true(mf_moves_plenty(s.p.pool) && mf_moves_spent(s.p.pool) == 0.0);
-            steps_that_cost(&s, 40, 1000, 0); /* which ends, waited for or not */
+            s.p.pool->moving_us += MF_MOVE_EARLY; /* which ends */
+            steps_that_cost(&s, 40, 5, 0);        /* little is too little to count, */
             assert_true(!mf_moves_plenty(s.p.pool) && mf_moves_spent(s.p.pool) == 0.0);
+            steps_that_cost(&s, 40, 0, 100); /* waits are not */
+            assert_true(mf_moves_spent(s.p.pool) == 1.0);
+            steps_that_cost(&s, 20, 0, 0);
+            assert_true(mf_moves_spent(s.p.pool) == 0.0);
             s.p.pool->pages.move_credit_us = MF_MOVE_WINDOW / MF_MOVE_SHARE;
         }
-        steps_that_cost(&s, 12, 1000, 1000); /* a tenth of the time */
+        steps_that_cost(&s, 12, 1000, 0); /* a tenth of the time */
         double first = mf_moves_spent(s.p.pool);
         assert_true(first > 0.0 && first < 0.5);
-        steps_that_cost(&s, 4, 1000, 1000);
+        steps_that_cost(&s, 4, 1000, 0);
         assert_true(mf_moves_spent(s.p.pool) > first && mf_moves_spent(s.p.pool) < 1.0);
-        steps_that_cost(&s, 20, 1000, 1000);
+        steps_that_cost(&s, 20, 1000, 0);
         assert_true(mf_moves_spent(s.p.pool) == 1.0);
         steps_that_cost(&s, 20, 0, 0);
         assert_true(mf_moves_spent(s.p.pool) == 0.0);
@@ -577,6 +660,8 @@ int main(void)
         cmocka_unit_test(plans_are_low),
         cmocka_unit_test(kinds_come_back),
         cmocka_unit_test(batches_of_six_sizes_come_to_rest),
+        cmocka_unit_test(seats_packed_anew_are_found),
+        cmocka_unit_test(what_outlives_a_step_gets_its_place),
         cmocka_unit_test(what_goes_well_is_left_alone),
         cmocka_unit_test(what_costs_little_is_left_alone),
         cmocka_unit_test(what_leaves_much_is_left_alone),
