@@ -1,5 +1,5 @@
 """Training and inference loops written when time owed to the device was forgotten once it was past it, and before that code had run on a card with them: nothing was changed for them. Four more (herbs,
-tickets, recipes, owls) in the same way when what is moved early was bounded, too, once more (clouds, reefs, diaries, bridges) when handles were a quarter of all they are made for, and again (signs, herds, novels, harvest) when the end of a step no longer depended on its batch. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
+tickets, recipes, owls) in the same way when what is moved early was bounded, too, once more (clouds, reefs, diaries, bridges) when handles were a quarter of all they are made for, again (signs, herds, novels, harvest) when the end of a step no longer depended on its batch, and again (ferns, ports, sagas, orchards) when steps at rest moved nothing. As in torch_models.py each is a generator, one step each; bench/torch_streams.py measures them.
 """
 import random
 
@@ -470,8 +470,124 @@ def harvest_steps(torch):
             yield loss.detach()
 
 
+def ferns_steps(torch):
+    """torch.compile: an encoder of 16 layers and 768 numbers says which words are missing from rows of 384, 48 rows at a time; its scores over 30,000 words are all there at once."""
+    nn, F = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
+    layer = nn.TransformerEncoderLayer(768, 12, 3072, 0.0, F.gelu, batch_first=True, norm_first=True)
+    body, words, head = nn.TransformerEncoder(layer, 16, enable_nested_tensor=False).to(DEVICE), nn.Embedding(30000, 768).to(DEVICE), nn.Linear(768, 30000, bias=False).to(DEVICE)
+    optimizer = torch.optim.AdamW([*body.parameters(), *words.parameters(), *head.parameters()], 1e-4, fused=True)
+
+    @torch.compile
+    def loss_of(x, y):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return F.cross_entropy(head(body(words(x))).float().flatten(0, 1), y.flatten())
+
+    while True:
+        rows = torch.randint(1, 30000, (48, 384), device=DEVICE)
+        loss = loss_of(torch.where(torch.rand(48, 384, device=DEVICE) < 0.15, 0, rows), rows)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def ports_steps(torch):
+    """Side streams and DataLoader workers: pictures of ships at four resolutions are cut by the workers, come and are scaled on one side stream, two batches ahead, what they are called on another;
+    torchvision's ResNeXt50 learns them."""
+    F = torch.nn.functional
+    from torchvision.models import resnext50_32x4d
+
+    class Ports(torch.utils.data.Dataset):
+        stored = torch.randint(0, 255, (14, 3, 320, 320), dtype=torch.uint8, generator=torch.Generator().manual_seed(31))
+
+        def __len__(self):
+            return 1 << 20
+
+        def __getitem__(self, i):
+            points = (192, 224, 256, 288)[i // 88 % 4]
+            y, x = divmod(random.Random(i).randrange((320 - points) ** 2), 320 - points)
+            return self.stored[i % 14, :, y:y + points, x:x + points], i % 40
+
+    torch.manual_seed(0)
+    model = resnext50_32x4d(num_classes=40).to(DEVICE, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    loader = iter(torch.utils.data.DataLoader(Ports(), 88, num_workers=4, pin_memory=True, persistent_workers=True))
+    pictures, names = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def fetch():
+        x, y = next(loader)
+        with torch.cuda.stream(pictures):
+            x = x.to(DEVICE, non_blocking=True).float().div_(255).sub_(0.5).to(memory_format=torch.channels_last)
+        with torch.cuda.stream(names):
+            y = y.to(DEVICE, non_blocking=True)
+        return x, y
+
+    for stream in (pictures, names):
+        stream.wait_stream(torch.cuda.current_stream())
+    ahead = [fetch(), fetch()]
+    while True:
+        main = torch.cuda.current_stream()
+        x, y = ahead.pop(0)
+        for stream, tensor in ((pictures, x), (names, y)):
+            main.wait_stream(stream)
+            tensor.record_stream(main)
+        ahead.append(fetch())
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(model(x).float(), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        del x, y, tensor
+        yield loss.detach()
+
+
+def sagas_steps(torch):
+    """Inference with growing sequences: the first 400 to 1,800 words of twenty-two sagas are read at once by a decoder of 24 layers with six keys for its 18 heads, and gone on with for 64 words. A step
+    is the reading, or sixteen words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Teller(Decoder):
+        layers, heads, groups, part, inner, vocab = 24, 18, 6, 128, 6144, 48000
+
+    torch.manual_seed(0)
+    model, dice = Teller(torch), random.Random(503)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        while True:
+            kept = [None] * model.layers
+            scores = model.read(torch.randint(0, model.vocab, (22, dice.randrange(400, 1801)), device=DEVICE), kept)
+            yield scores.amax()
+            for _ in range(4):
+                for _ in range(16):
+                    scores = model.read(scores.argmax(-1, keepdim=True), kept)
+                yield scores.amax()
+
+
+def orchards_steps(torch):
+    """Two models by turns: torchvision's ConvNeXt-Small on pictures of 224 points, then its ResNet101 on those of 256, each with its own optimizer."""
+    F = torch.nn.functional
+    from torchvision.models import convnext_small, resnet101
+
+    torch.manual_seed(0)
+    models = [m(num_classes=60).to(DEVICE, memory_format=torch.channels_last) for m in (convnext_small, resnet101)]
+    optimizers = [torch.optim.AdamW(models[0].parameters(), 4e-4, weight_decay=0.05), torch.optim.SGD(models[1].parameters(), 0.1, momentum=0.9)]
+    while True:
+        for model, optimizer, batch, points in zip(models, optimizers, (72, 96), (224, 256)):
+            x = torch.randn(batch, 3, points, points, device=DEVICE).to(memory_format=torch.channels_last)
+            y = torch.randint(0, 60, (batch,), device=DEVICE)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                loss = F.cross_entropy(model(x).float(), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield loss.detach()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
 AFTER = {"prices": (prices_steps, 16, 8, 60), "plates": (plates_steps, 24, 12, 60), "minutes": (minutes_steps, 16, 8, 60), "sketches": (sketches_steps, 20, 10, 60),
          "herbs": (herbs_steps, 16, 8, 60), "tickets": (tickets_steps, 24, 12, 60), "recipes": (recipes_steps, 20, 10, 60), "owls": (owls_steps, 20, 10, 60),
          "clouds": (clouds_steps, 16, 8, 60), "reefs": (reefs_steps, 24, 12, 60), "diaries": (diaries_steps, 20, 10, 60), "bridges": (bridges_steps, 20, 10, 60),
-         "signs": (signs_steps, 16, 8, 60), "herds": (herds_steps, 24, 12, 60), "novels": (novels_steps, 20, 10, 60), "harvest": (harvest_steps, 20, 10, 60)}
+         "signs": (signs_steps, 16, 8, 60), "herds": (herds_steps, 24, 12, 60), "novels": (novels_steps, 20, 10, 60), "harvest": (harvest_steps, 20, 10, 60),
+         "ferns": (ferns_steps, 16, 8, 60), "ports": (ports_steps, 24, 12, 60), "sagas": (sagas_steps, 20, 10, 60), "orchards": (orchards_steps, 20, 10, 60)}
