@@ -232,15 +232,6 @@ static void judge(memfit_pool *pool, const mf_kind *it)
     r->begun_at = (mf_spent){mf_device_now_us(pool->device), pool->moving_us, pool->waited_us};
 }
 
-/* Does something that has an end outlive it? */
-static bool crosses(const mf_kind *k)
-{
-    for (uint32_t i = 0; i < k->count; i++)
-        if (mf_want_seated(&k->wants[i]) && k->wants[i].life > k->count - i)
-            return true;
-    return false;
-}
-
 /* Is it to be packed? Not if it went well by itself: the pool did not grow, and moving pages took little; it would only be
  * moved. Nor if it leaves much for whatever comes next: that lies in the way of any other kind. */
 static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t begun)
@@ -248,7 +239,7 @@ static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t b
     const mf_repeat *r = pool->repeat;
     if (it->packed) /* again, if it turned out that the next is alike: what outlives it moves pages as long as it has no place */
         return it->bad >= BAD_TIMES ||
-               (mf_repeat_next_alike(r) && !it->again && crosses(it) && !at_rest(pool, r->begun_at));
+               (mf_repeat_next_alike(r) && !it->again && mf_kind_crosses(it) && !at_rest(pool, r->begun_at));
     bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
     if ((r->grew < begun && cheap(pool, r->before_at)) || (much && !r->regular))
         return false;

@@ -200,6 +200,14 @@ static bool too_large(memfit_pool *pool, uint64_t pages)
            mf_moves_plenty(pool);
 }
 
+bool mf_kind_crosses(const mf_kind *k)
+{
+    for (uint32_t i = 0; i < k->count; i++)
+        if (mf_want_seated(&k->wants[i]) && k->wants[i].life > k->count - i)
+            return true;
+    return false;
+}
+
 void mf_kind_pack(memfit_pool *pool, mf_kind *k)
 {
     mf_repeat *r = pool->repeat;

@@ -90,6 +90,7 @@ mf_kind *mf_kind_add(memfit_pool *pool, uint64_t begun,
                      uint32_t count);                              /* of requests on the tape; NULL: no host memory */
 mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count); /* with the same sizes; NULL: none */
 void mf_kind_learn(mf_repeat *r, mf_kind *k, uint64_t begun);      /* it came once more, */
+bool mf_kind_crosses(const mf_kind *k);                            /* something that has an end outlives it */
 void mf_kind_pack(memfit_pool *pool, mf_kind *k);                  /* and gets its places, if that helps */
 bool mf_kind_check(const memfit_pool *pool, const mf_kind *k, memfit_error *err);
 
