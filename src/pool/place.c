@@ -301,13 +301,47 @@ static spot soon(memfit_pool *pool, const wish *w)
     return now;
 }
 
+/* A place for a span in no page that a seat lies in: it stays for as long as anything small in it does, and in a seat it would be in
+ * the way in every step, and elsewhere again when the step was packed anew. One that is there already, or the lowest. */
+static mf_seat beside_seats(memfit_pool *pool, wish *w)
+{
+    w->hole = NULL;
+    for (mf_block *b = pool->first; b; b = b->after) {
+        if (b->state != MF_HOLE || (b->lane && b->lane != w->lane) || mf_is_apart(pool, b))
+            continue;
+        uint64_t end = b->start + b->bytes - (b == pool->tail);
+        for (uint64_t at = align_up(pool, b->start, w->alignment); at + w->bytes <= end; at += w->alignment) {
+            if (mf_repeat_seats(pool, at >> pool->pages.shift))
+                continue;
+            bool there = !mf_pages_missing(pool, at, w->bytes);
+            if (!there && w->hole && at >> pool->pages.shift >= pool->pages.top) /* none further up is */
+                break;
+            if (!there && (w->hole || must_wait(pool, at, w->bytes)))
+                continue;
+            w->hole = b;
+            w->start = at;
+            if (there)
+                return MF_SEAT_ABOVE;
+        }
+    }
+    return w->hole ? MF_SEAT_ABOVE : MF_SEAT_NONE;
+}
+
+/* What a plan says. */
+static mf_seat planned(memfit_pool *pool, wish *w)
+{
+    if (!pool->repeat || w->unplanned)
+        return MF_SEAT_NONE;
+    if (w->state == MF_LIVE)
+        return mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
+    return mf_repeat_plans(pool) && !w->aside ? beside_seats(pool, w) : MF_SEAT_NONE;
+}
+
 /* The best place for now: best fit, if it needs no pages. Otherwise, if memory may be given for time (options.slack) or
  * the device would have to be waited for, the one that needs the fewest pages and no wait. */
 static void look(memfit_pool *pool, wish *w)
 {
-    w->seat = !pool->repeat || w->unplanned
-                  ? MF_SEAT_NONE
-                  : mf_repeat_next(pool, w->bytes, w->alignment, w->lane, &w->hole, &w->start);
+    w->seat = planned(pool, w);
     if (w->seat == MF_SEAT && !seat_is_free(pool, w)) {
         w->hole =
             mf_repeat_above(pool, w->bytes, w->alignment, w->lane, &w->start); /* the next time the place is there */
@@ -457,7 +491,7 @@ static memfit_status at_the_limit(memfit_pool *pool, wish *w, mf_growth growth)
 mf_block *mf_place(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, mf_block_state state,
                    bool grow_soft, memfit_error *err)
 {
-    wish w = {bytes, alignment, lane, state, err, .unplanned = state != MF_LIVE};
+    wish w = {bytes, alignment, lane, state, err};
     w.aside = mf_apart_is_aside(pool, bytes, lane);
     mf_growth growth = grow_soft ? MF_GROW_TO_LIMIT : MF_GROW_TO_SOFT;
     pool->refusal = MF_REFUSED_NOT;

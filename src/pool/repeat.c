@@ -25,8 +25,9 @@
  * With one stream the tape ends when no page was missing and no kind was known for as many requests as it holds: it is
  * random access to 256 KiB for every block that goes, a tenth of the time of a pair of random sizes.
  *
- * Rises that leave much for the next and come in the same order three times are one step: then what crosses from one to the
- * next has its place, too (a generator and a discriminator leave a tenth).
+ * Rises that come in the same order three times are one step if they leave much for the next (a generator and a discriminator
+ * a tenth) or go on moving pages for what they leave (two models by turns, each its batch): then what crosses from one to
+ * the next has its place, too.
  *
  * A kind is packed only if it needs to be: if the pool had to grow in it, or moving pages took more than its share of the
  * time. On sim, whose clock is a model, the same calls get the same addresses.
@@ -61,9 +62,10 @@ enum {
     RESTLESS = 8,
     MOST_RESTLESS = 16, /* steps, until it may hold most */
     CALM = 4,
-    REST = 10,     /* steps at rest spend no more than one part in so many of what moving pages may cost */
-    NEW_KINDS = 8, /* are packed when first seen; as many as a quarter of those that come again, too */
-    GROUP = 4,     /* rises */
+    REST = 10,       /* steps at rest spend no more than one part in so many of what moving pages may cost */
+    NEW_KINDS = 8,   /* are packed when first seen; as many as a quarter of those that come again, too */
+    GROUP = 4,       /* rises */
+    MOST_BROKEN = 3, /* times that others came between steps that were one */
     SMALL_PAGES = 4,
 };
 _Static_assert(MF_RISES > 3 * GROUP, "three of them are seen");
@@ -157,8 +159,6 @@ static void search(mf_repeat *r)
             break;
 }
 
-static void regroup(memfit_pool *pool, unsigned group);
-
 /* Does a step leave much for the next one? */
 static bool leaves_much(const mf_repeat *r, const mf_kind *k)
 {
@@ -168,18 +168,36 @@ static bool leaves_much(const mf_repeat *r, const mf_kind *k)
     return leaves * MF_UNIT / MF_LIVE_UNIT > (r->high - r->low) / LEAVES_PART;
 }
 
-/* Steps that leave much for the next, and come in the same order, are one, whose order of blocks is known to the end. How many
- * rises that is. Where something outlives the next of its kind it is twice as many: the batch that is given up only when the
- * next is there has two places. */
-static unsigned group_of(const mf_repeat *r, const mf_kind *k)
+/* May steps that leave little be one? Not where others came between time after time, nor with several streams: there the
+ * next batch lies apart. */
+static bool may_join(const memfit_pool *pool)
 {
-    if (!r->regular || !leaves_much(r, k))
+    return pool->repeat->regular && !pool->multi && pool->repeat->broken < MOST_BROKEN;
+}
+
+/* Steps that come in the same order are one, whose order of blocks is known to the end, if they leave much for the next or, packed
+ * by themselves, go on moving pages for that. How many rises that is: twice as many where something outlives the next, too (the
+ * batch that is given up only when the next is there), which has two places then; if they leave little only where they
+ * take too much otherwise. */
+static unsigned group_of(const memfit_pool *pool, const mf_kind *k)
+{
+    const mf_repeat *r = pool->repeat;
+    bool much = r->regular && leaves_much(r, k), moves = may_join(pool) && k->packed && mf_kind_crosses(k);
+    bool large = may_join(pool) && k->again && k->pages > mf_pages_easily(pool);
+    if (!much && !moves && !large)
         return 1;
     uint64_t length = r->rose_at[(r->rises - 1) % MF_RISES] - r->rose_at[(r->rises - 1 - r->regular) % MF_RISES];
-    bool longer = false;
-    for (uint32_t i = 0; i < k->count; i++)
-        longer = longer || (mf_want_seated(&k->wants[i]) && k->wants[i].life > length);
-    return longer ? 2 * r->regular : r->regular;
+    return (much || large) && mf_kind_outlives(k, length) ? 2 * r->regular : r->regular;
+}
+
+static void regroup(memfit_pool *pool, unsigned group)
+{
+    mf_repeat *r = pool->repeat;
+    for (unsigned i = 0; i < MF_KINDS && group > 1; i++) /* its parts are not kinds any more */
+        mf_kind_drop(pool, &r->kinds[i]);
+    r->group = group;
+    r->left = 1;
+    r->seen_whole = false;
 }
 
 /* A group is found: the last but one of it, whose blocks have had their ends, is on the tape. */
@@ -238,8 +256,8 @@ static bool worth_packing(const memfit_pool *pool, const mf_kind *it, uint64_t b
 {
     const mf_repeat *r = pool->repeat;
     if (it->packed) /* again, if it turned out that the next is alike: what outlives it moves pages as long as it has no place */
-        return it->bad >= BAD_TIMES ||
-               (mf_repeat_next_alike(r) && !it->again && mf_kind_crosses(it) && !at_rest(pool, r->begun_at));
+        return it->bad >= BAD_TIMES || ((mf_repeat_next_alike(r) || may_join(pool)) && !it->again &&
+                                        mf_kind_crosses(it) && !at_rest(pool, r->begun_at));
     bool much = leaves_much(r, it), early = r->steps < 4 * r->again + NEW_KINDS && !much;
     if ((r->grew < begun && cheap(pool, r->before_at)) || (much && !r->regular))
         return false;
@@ -267,21 +285,21 @@ static void end_step(memfit_pool *pool, uint64_t end)
     r->steps++;
     bool whole =
         r->seen_whole && r->before_low <= r->low + (r->high - r->low) / LOW_PART; /* it was as low as it is now */
+    r->seen_whole = r->ended != 0;
     if (!it && count && count <= LONGEST && r->count - begun <= MF_TAPE && whole)
         it = mf_kind_add(pool, begun, (uint32_t)count);
     if (it) {
         mf_kind_learn(r, it, begun);
         bool wants_it = worth_packing(pool, it, begun);
-        unsigned group = wants_it ? group_of(r, it) : 1;
-        if (wants_it && group > r->group) {
+        if (wants_it && group_of(pool, it) <= r->group)
+            mf_kind_pack(pool, it);
+        unsigned group = wants_it ? group_of(pool, it) : 1;
+        if (group > r->group) {
             regroup(pool, group);
             learn_group(pool);
-        } else if (wants_it) {
-            mf_kind_pack(pool, it);
         }
     }
     judge(pool, it);
-    r->seen_whole = r->ended != 0;
     r->before_began = r->begun;
     r->before_low = r->began_low;
     r->began_low = r->low;
@@ -303,16 +321,6 @@ static bool is_group(const mf_repeat *r, unsigned length)
     return true;
 }
 
-static void regroup(memfit_pool *pool, unsigned group)
-{
-    mf_repeat *r = pool->repeat;
-    for (unsigned i = 0; i < MF_KINDS && group > 1; i++) /* its parts are not kinds any more */
-        mf_kind_drop(pool, &r->kinds[i]);
-    r->group = group;
-    r->left = 1;
-    r->seen_whole = false;
-}
-
 /* The use has risen and fallen once more. Several rises that come again and again in the same order are one step: what one
  * of them leaves for the next has its place in the whole. */
 static void end_rise(memfit_pool *pool, uint64_t end)
@@ -328,8 +336,10 @@ static void end_rise(memfit_pool *pool, uint64_t end)
     while (group <= GROUP && !is_group(r, group))
         group++;
     r->regular = group <= GROUP ? group : 0;
-    if (r->group > 1 && rise_at(r, 0) != rise_at(r, r->group))
+    if (r->group > 1 && rise_at(r, 0) != rise_at(r, r->group)) {
         regroup(pool, 1);
+        r->broken++;
+    }
     if (--r->left == 0) {
         end_step(pool, end);
         r->left = r->group;
@@ -554,30 +564,6 @@ double mf_repeat_restless(const memfit_pool *pool)
     unsigned restless = pool->repeat ? pool->repeat->restless : 0;
     unsigned beyond = restless < RESTLESS ? 0 : restless - RESTLESS + 1;
     return beyond < MOST_RESTLESS ? (double)beyond / MOST_RESTLESS : 1.0;
-}
-
-uint64_t mf_repeat_pages(const memfit_pool *pool)
-{
-    return pool->repeat ? pool->repeat->pages : 0;
-}
-
-bool mf_repeat_seats(const memfit_pool *pool, uint64_t page)
-{
-    const mf_repeat *r = pool->repeat;
-    return r && page < r->seat_pages && r->seats[page / 64] >> (page % 64) & 1;
-}
-
-bool mf_repeat_plans(const memfit_pool *pool)
-{
-    return mf_repeat_pages(pool) != 0;
-}
-
-unsigned mf_repeat_kinds(const memfit_pool *pool)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; pool->repeat && i < MF_KINDS; i++)
-        count += pool->repeat->kinds[i].packed;
-    return count;
 }
 
 bool mf_repeat_check(memfit_pool *pool, memfit_error *err)

@@ -5,6 +5,7 @@
 #include "pool/step_kinds.h"
 #include "pool/moves.h"
 #include "pool/pages.h"
+#include "pool/repeat.h"
 
 #include "base/error.h"
 
@@ -208,6 +209,14 @@ bool mf_kind_crosses(const mf_kind *k)
     return false;
 }
 
+bool mf_kind_outlives(const mf_kind *k, uint64_t requests)
+{
+    for (uint32_t i = 0; i < k->count; i++)
+        if (mf_want_seated(&k->wants[i]) && k->wants[i].life > requests)
+            return true;
+    return false;
+}
+
 void mf_kind_pack(memfit_pool *pool, mf_kind *k)
 {
     mf_repeat *r = pool->repeat;
@@ -269,4 +278,30 @@ bool mf_kind_check(const memfit_pool *pool, const mf_kind *k, memfit_error *err)
             return mf_fail(err, MEMFIT_INTERNAL, "check: seat %u of a step is out of range", i), false;
     }
     return true;
+}
+
+/* ---- what others ask ------------------------------------------------------------------------------------------ */
+
+uint64_t mf_repeat_pages(const memfit_pool *pool)
+{
+    return pool->repeat ? pool->repeat->pages : 0;
+}
+
+bool mf_repeat_seats(const memfit_pool *pool, uint64_t page)
+{
+    const mf_repeat *r = pool->repeat;
+    return r && page < r->seat_pages && r->seats[page / 64] >> (page % 64) & 1;
+}
+
+bool mf_repeat_plans(const memfit_pool *pool)
+{
+    return mf_repeat_pages(pool) != 0;
+}
+
+unsigned mf_repeat_kinds(const memfit_pool *pool)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; pool->repeat && i < MF_KINDS; i++)
+        count += pool->repeat->kinds[i].packed;
+    return count;
 }

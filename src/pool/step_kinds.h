@@ -61,6 +61,7 @@ struct mf_repeat {
     uint64_t rose_at[MF_RISES]; /* and where they ended */
     unsigned group, left;       /* rises that are one step, and how many are to come */
     unsigned regular;           /* of so many the last ones were three times the same; 0: of none */
+    unsigned broken;            /* times that others came within such a step */
     uint64_t steps, again;      /* of kinds that were known */
     uint64_t maybe;             /* a bit for each kind that the step at work may be */
     uint64_t top;               /* where the highest seat of all kinds ends */
@@ -90,7 +91,8 @@ mf_kind *mf_kind_add(memfit_pool *pool, uint64_t begun,
                      uint32_t count);                              /* of requests on the tape; NULL: no host memory */
 mf_kind *mf_kind_of(mf_repeat *r, uint64_t begun, uint64_t count); /* with the same sizes; NULL: none */
 void mf_kind_learn(mf_repeat *r, mf_kind *k, uint64_t begun);      /* it came once more, */
-bool mf_kind_crosses(const mf_kind *k);                            /* something that has an end outlives it */
+bool mf_kind_crosses(const mf_kind *k);                            /* something that has an end outlives it, */
+bool mf_kind_outlives(const mf_kind *k, uint64_t requests);        /* or lives for longer than so many */
 void mf_kind_pack(memfit_pool *pool, mf_kind *k);                  /* and gets its places, if that helps */
 bool mf_kind_check(const memfit_pool *pool, const mf_kind *k, memfit_error *err);
 

@@ -240,6 +240,88 @@ static void what_outlives_a_step_gets_its_place(void **state)
     }
 }
 
+/* Two models by turns, each of which leaves its batch: if pages go on moving for that the two are one, and the batches have their
+ * places. Where a third comes between time after time they are not for long. */
+static void models_by_turns_are_one(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 8; seed++) {
+        step s = crowded(seed, NULL);
+        s.little = true;
+        for (unsigned i = 0; i < 40; i++) {
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            s.p.pool->moving_us += 1000;
+            s.seed = seed + i % 2;
+            train_step(&s, 0);
+            assert_ok(mf_pool_check(s.p.pool, &err), err);
+        }
+        assert_int_equal(s.p.pool->repeat->group % 2, 0);
+        assert_true(crossing_seats(&s) > 0);
+        unsigned joined = 0;
+        for (unsigned i = 0; i < 300; i++) {
+            s.p.pool->moving_us += 1000;
+            s.seed = i % 15 == 14 ? 99 : seed + i % 2;
+            train_step(&s, 0);
+            joined += i >= 150 && s.p.pool->repeat->group > 1;
+            assert_ok(mf_pool_check(s.p.pool, &err), err);
+        }
+        assert_int_equal(joined, 0);
+        leave_crowded(&s);
+    }
+}
+
+/* A batch is given up only when the next one is there. Where one place for all of them makes the plan take more than the pool
+ * may hold two steps are one, with a place for each. As measured, so that a change for the worse shows. */
+static void small_batches_have_two_places(void **state)
+{
+    (void)state;
+    double sum = 0;
+    for (uint32_t seed = 1; seed <= 24; seed++) {
+        step s = crowded(seed, NULL);
+        s.little = true;
+        for (unsigned i = 0; i < 24; i++) {
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            s.p.pool->moving_us += 1000;
+            train_step(&s, 0);
+        }
+        assert_int_equal(s.p.pool->repeat->group, 2);
+        double pages = (double)(mf_repeat_pages(s.p.pool) * s.p.pool->pages.bytes);
+        sum += pages / (double)look(&s.p).in_use_peak_bytes;
+        leave_crowded(&s);
+    }
+    assert_true(sum / 24 < 1.023); /* with one place 1.030 */
+}
+
+/* A span comes where no seat is: it would be in the way in every step, and elsewhere again when the step was packed anew. */
+static void spans_lie_beside_seats(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        step s = crowded(seed, NULL);
+        s.whole = true;
+        for (unsigned i = 0; i < 12; i++) {
+            mf_repeat_needed(s.p.pool, true); /* as if the pool grew in every step */
+            train_step(&s, 0);
+        }
+        assert_true(mf_repeat_plans(s.p.pool));
+        memfit_address small[100];
+        for (unsigned i = 0; i < 100; i++)
+            small[i] = hold(&s, 30000, s.p.main);
+        unsigned spans = 0;
+        for (const mf_block *b = s.p.pool->first; b; b = b->after) {
+            spans += b->state == MF_SPAN;
+            assert_false(b->state == MF_SPAN && mf_repeat_seats(s.p.pool, b->start >> s.p.pool->pages.shift));
+        }
+        assert_true(spans >= 2);
+        train_step(&s, 0);
+        train_step(&s, 0);
+        assert_int_equal(seats_missed(&s), 0);
+        for (unsigned i = 0; i < 100; i++)
+            leave(&s, small[i]);
+        leave_crowded(&s);
+    }
+}
+
 /* Steps whose blocks find their pages where they lie: a plan would only move them. */
 static void what_goes_well_is_left_alone(void **state)
 {
@@ -432,6 +514,9 @@ int main(void)
         cmocka_unit_test(batches_of_six_sizes_come_to_rest),
         cmocka_unit_test(seats_packed_anew_are_found),
         cmocka_unit_test(what_outlives_a_step_gets_its_place),
+        cmocka_unit_test(models_by_turns_are_one),
+        cmocka_unit_test(small_batches_have_two_places),
+        cmocka_unit_test(spans_lie_beside_seats),
         cmocka_unit_test(what_goes_well_is_left_alone),
         cmocka_unit_test(what_costs_little_is_left_alone),
         cmocka_unit_test(what_leaves_much_is_left_alone),

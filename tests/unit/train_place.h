@@ -13,8 +13,9 @@ typedef struct step {
     uint64_t addresses; /* of all blocks, as one number */
     uint32_t seed;      /* of the sizes */
     uint64_t alignment;
-    bool whole; /* the batch goes with its step */
-    bool side;  /* the batch comes on another stream, and a result leaves on a third */
+    bool whole;  /* the batch goes with its step */
+    bool little; /* and is small beside what the step takes */
+    bool side;   /* the batch comes on another stream, and a result leaves on a third */
 } step;
 
 static inline memfit_address hold(step *s, uint64_t bytes, memfit_stream stream)
@@ -41,7 +42,8 @@ static inline uint64_t layer_bytes(const step *s, unsigned i)
 /* Forward: a result and a short-lived workspace a layer. Backward: two gradients, and the results go one by one. */
 static inline void train_step(step *s, uint64_t odd)
 {
-    memfit_address results[LAYERS], batch = hold(s, 5000000, s->side ? s->p.side : s->p.main), last = 0;
+    memfit_address results[LAYERS], batch = hold(s, s->little ? 2000000 : 5000000, s->side ? s->p.side : s->p.main),
+                                    last = 0;
     if (s->side) {
         assert_ok(memfit_pool_use_on(s->p.pool, batch, s->p.main, &err), err);
     } else if (s->batch) {
