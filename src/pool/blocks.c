@@ -286,6 +286,18 @@ mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes)
     return best_of(next_bin(bins, level, step), bytes);
 }
 
+mf_block *mf_bins_next(const mf_bins *bins, const mf_block *hole, uint64_t bytes)
+{
+    unsigned level, step;
+    bin_of(hole ? hole->bytes : bytes, &level, &step);
+    if (level >= MF_LEVELS)
+        return NULL;
+    mf_block *next = hole ? hole->bin_after : bins->first[level][step];
+    while (next && next->bytes < bytes) /* in the first bin */
+        next = next->bin_after;
+    return next ? next : next_bin(bins, level, step);
+}
+
 /* ---- cutting and joining ------------------------------------------------------------------------------------ */
 
 static void put_hole(memfit_pool *pool, mf_block *hole)

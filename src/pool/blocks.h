@@ -59,6 +59,8 @@ static inline mf_bins *mf_bins_of(const memfit_pool *pool, const mf_block *hole)
 void mf_bins_add(mf_bins *bins, mf_block *hole);
 void mf_bins_remove(mf_bins *bins, mf_block *hole);
 mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes);
+/* The holes of so many bytes and more, bin after bin: the one behind this one; NULL for the first. NULL: no more. */
+mf_block *mf_bins_next(const mf_bins *bins, const mf_block *hole, uint64_t bytes);
 void mf_bins_warm(const mf_bins *bins, uint64_t bytes); /* it will be asked for so many soon */
 /* Cuts [start, start + bytes) out of a hole. Needs two records in reserve. */
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);

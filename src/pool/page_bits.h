@@ -15,6 +15,10 @@ uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below);               
 uint64_t mf_bits_highest_shadow(const memfit_pool *pool, uint64_t first, uint64_t past); /* MF_BEYOND: none */
 /* Pages of a place that are neither mapped nor have an old mapping. */
 uint64_t mf_bits_bare(const memfit_pool *pool, uint64_t start, uint64_t bytes);
+static inline uint64_t mf_bit_bare(const mf_pages *p, uint64_t page) /* one of them */
+{
+    return page >= p->covered || !(mf_bit(p->mapped, page) || mf_bit(p->shadowed, page));
+}
 void mf_bits_set_shadow(memfit_pool *pool, uint64_t first, uint64_t past, bool on);
 
 #endif

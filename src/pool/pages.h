@@ -58,6 +58,8 @@ void mf_shadows_look(memfit_pool *pool); /* how far are the streams? Before the 
 /* How many pages are missing at [first, past) that no old mapping can give back. *wait: others are in their place, and the
  * device is not past them. */
 uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait);
+/* The same if it is fewer than so many, and no wait; otherwise `than`. */
+uint64_t mf_shadows_fewer(const memfit_pool *pool, uint64_t first, uint64_t past, uint64_t than);
 uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past); /* gives back those that can; how many */
 uint64_t mf_beyond_shadows(const memfit_pool *pool, const mf_block *hole);    /* where the last one in it ends */
 void mf_shadows_sweep(memfit_pool *pool, uint64_t first, uint64_t past); /* those of [first, past) that are past go */

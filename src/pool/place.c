@@ -159,13 +159,18 @@ static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64
         return pages;
     if (pool->multi || end > pool->pages.top << pool->pages.shift) /* a hole without end, perhaps */
         end = mapped;
+    uint64_t shift = pool->pages.shift, bare = 0, slid = MF_BEYOND, past = (bytes + page - 1) >> shift;
     for (uint64_t at = mf_round_up(hole->start + 1, page); pages && at + bytes <= end; at += page) {
-        uint64_t from = align_up(pool, at, alignment);
-        bool waits;
-        if (mf_bits_bare(pool, from, bytes) >= pages) /* as many at least would have to come */
+        uint64_t from = align_up(pool, at, alignment), first = from >> shift;
+        if (first == slid + 1)
+            bare += mf_bit_bare(&pool->pages, first + past - 1) - mf_bit_bare(&pool->pages, slid);
+        else
+            bare = mf_bits_bare(pool, from, bytes);
+        slid = first;
+        if (bare >= pages) /* as many at least would have to come */
             continue;
-        uint64_t needed = from + bytes <= end ? needs(pool, from, bytes, &waits) : pages;
-        if (needed >= pages || waits)
+        uint64_t needed = from + bytes <= end ? mf_shadows_fewer(pool, first, first + past, pages) : pages;
+        if (needed >= pages)
             continue;
         pages = needed;
         *start = from;
@@ -174,28 +179,40 @@ static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64
     return pages;
 }
 
+/* A hole that is large enough: is the place in it better? Of equal ones the lowest is. */
+static void weigh(memfit_pool *pool, spot *best, mf_block *b, uint64_t bytes, uint64_t alignment, bool no_wait)
+{
+    if (best->hole && !best->pages && b->bytes > best->hole->bytes)
+        return;
+    uint64_t start = align_up(pool, b->start, alignment);
+    if (no_wait && must_wait(pool, start, bytes))
+        start = align_up(pool, mf_beyond_shadows(pool, b), alignment);
+    if (start - b->start > b->bytes - bytes || (b == pool->tail && start - b->start == b->bytes - bytes))
+        return;
+    bool wait;
+    uint64_t pages = needs(pool, start, bytes, &wait);
+    if (pages && !mf_pages_easy(pool, start, bytes))
+        pages = further_up(pool, b, bytes, alignment, pages, &start, &wait);
+    if (best->hole && (pages > best->pages || (pages == best->pages && b->bytes > best->hole->bytes)))
+        return;
+    if (best->hole && pages == best->pages && b->bytes == best->hole->bytes && b->start > best->hole->start)
+        return;
+    if (!wait || !no_wait)
+        *best = (spot){b, start, pages};
+}
+
 /* Of the places (that need no wait) the one with the fewest missing pages, then the smallest. */
 static spot fewest(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigned lane, bool no_wait)
 {
     spot best = {0};
-    for (mf_block *b = pool->first; b; b = b->after) {
-        if (b->state != MF_HOLE || b->bytes < bytes || (b->lane && b->lane != lane) ||
-            (mf_is_apart(pool, b) && (b != pool->tail || best.hole)))
-            continue;
-        uint64_t start = align_up(pool, b->start, alignment);
-        if (no_wait && must_wait(pool, start, bytes))
-            start = align_up(pool, mf_beyond_shadows(pool, b), alignment);
-        if (start - b->start > b->bytes - bytes || (b == pool->tail && start - b->start == b->bytes - bytes))
-            continue;
-        bool wait;
-        uint64_t pages = needs(pool, start, bytes, &wait);
-        if (pages && !mf_pages_easy(pool, start, bytes))
-            pages = further_up(pool, b, bytes, alignment, pages, &start, &wait);
-        if (best.hole && (pages > best.pages || (pages == best.pages && b->bytes >= best.hole->bytes)))
-            continue;
-        if (!wait || !no_wait)
-            best = (spot){b, start, pages};
+    for (unsigned own = 0; own <= (lane != 0); own++) { /* nobody's holes, the lane's */
+        const mf_bins *bins = &pool->lane[own ? lane : 0]->bins;
+        for (mf_block *b = NULL; (b = mf_bins_next(bins, b, bytes));)
+            weigh(pool, &best, b, bytes, alignment, no_wait);
     }
+    if (pool->tail->bytes >= bytes && !(pool->tail->lane && pool->tail->lane != lane) &&
+        !(mf_is_apart(pool, pool->tail) && best.hole))
+        weigh(pool, &best, pool->tail, bytes, alignment, no_wait);
     return best;
 }
 

@@ -231,23 +231,36 @@ static bool can_switch(const memfit_pool *pool, const struct mf_shadow *s, uint6
            mf_bits_count_idle(pool, h->page, h->page + h->pages) == h->pages;
 }
 
-uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait)
+/* Counts no further than to `most`, nor beyond the first page that is to be waited for if that is given. */
+static uint64_t needs_up_to(const memfit_pool *pool, uint64_t first, uint64_t past, uint64_t most, bool *wait)
 {
     const mf_pages *p = &pool->pages;
-    uint64_t needs = 0;
+    uint64_t needs = mf_bits_bare(pool, first << p->shift, (past - first) << p->shift);
     *wait = false;
-    for (uint64_t page = first; page < past; page++) {
-        if (page >= p->covered)
-            return needs + (past - page);
-        if (mf_bit(p->mapped, page))
+    for (uint64_t page, below = past;
+         needs < most && (page = mf_bits_highest_shadow(pool, first, below)) != MF_BEYOND;) {
+        const struct mf_shadow *s = &p->shadow[p->alias[page] - 1];
+        below = s->page > first ? s->page : first; /* all of an old mapping is shadowed */
+        if (can_switch(pool, s, first, past))
             continue;
-        const struct mf_shadow *s = p->alias[page] ? &p->shadow[p->alias[page] - 1] : NULL;
-        if (s && can_switch(pool, s, first, past))
-            continue;
-        needs++;
-        *wait = *wait || (s && !is_past(pool, s, p->past_age));
+        needs += page + 1 - below;
+        *wait = *wait || !is_past(pool, s, p->past_age);
+        if (*wait && most != UINT64_MAX)
+            break;
     }
     return needs;
+}
+
+uint64_t mf_shadows_needs(const memfit_pool *pool, uint64_t first, uint64_t past, bool *wait)
+{
+    return needs_up_to(pool, first, past, UINT64_MAX, wait);
+}
+
+uint64_t mf_shadows_fewer(const memfit_pool *pool, uint64_t first, uint64_t past, uint64_t than)
+{
+    bool wait;
+    uint64_t needs = needs_up_to(pool, first, past, than, &wait);
+    return wait || needs > than ? than : needs;
 }
 
 uint64_t mf_shadows_switch(memfit_pool *pool, uint64_t first, uint64_t past)
