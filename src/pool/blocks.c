@@ -437,6 +437,12 @@ void mf_block_drop(memfit_pool *pool, mf_block *block, unsigned lane, uint64_t s
 mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsigned lane, uint64_t bytes)
 {
     uint64_t shift = pool->pages.shift;
+    if (last == pool->tail && last->start + bytes > mf_tail_most(pool))
+        bytes = mf_tail_most(pool) - last->start;
+    if (!bytes) { /* there is nothing to be had of it */
+        last = last->before;
+        bytes = last->bytes;
+    }
     if (!last->lane &&
         bytes < last->bytes) { /* only a part of it: the rest stays everybody's; the tail stays the tail */
         mf_block *part = mf_block_cut(pool, last, last->start, bytes, MF_HOLE);
@@ -464,6 +470,8 @@ mf_block *mf_holes_join(memfit_pool *pool, mf_block *first, mf_block *last, unsi
 
 mf_block *mf_hole_claim(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, unsigned lane)
 {
+    if (hole == pool->tail && start + bytes > mf_tail_most(pool))
+        bytes = mf_tail_most(pool) - start;
     mf_block *part = mf_block_cut(pool, hole, start, bytes, MF_HOLE);
     part->lane = (uint8_t)lane;
     part->serial = pool->lane[lane]->clock.serial & MF_SERIAL_MOST;

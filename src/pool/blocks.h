@@ -62,6 +62,11 @@ mf_block *mf_bins_fit(const mf_bins *bins, uint64_t bytes);
 /* The holes of so many bytes and more, bin after bin: the one behind this one; NULL for the first. NULL: no more. */
 mf_block *mf_bins_next(const mf_bins *bins, const mf_block *hole, uint64_t bytes);
 void mf_bins_warm(const mf_bins *bins, uint64_t bytes); /* it will be asked for so many soon */
+/* The tail can be cut as far as here: it stays the last block. */
+static inline uint64_t mf_tail_most(const memfit_pool *pool)
+{
+    return pool->tail->start + pool->tail->bytes - MF_UNIT;
+}
 /* Cuts [start, start + bytes) out of a hole. Needs two records in reserve. */
 mf_block *mf_block_cut(memfit_pool *pool, mf_block *hole, uint64_t start, uint64_t bytes, mf_block_state state);
 /* Makes a hole of a block again, in a lane, and joins it with its neighbours there. */

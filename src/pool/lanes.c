@@ -239,7 +239,8 @@ static void move_slabs(memfit_pool *pool, unsigned from, unsigned to)
 /* The part of the tail that may have been used becomes a hole, so that it can wait like the others. */
 static void cut_tail(memfit_pool *pool)
 {
-    uint64_t top = pool->pages.top << pool->pages.shift;
+    uint64_t top = pool->pages.top << pool->pages.shift, end = mf_tail_most(pool);
+    top = top < end ? top : end;
     if (top <= pool->tail->start)
         return;
     mf_block *used = mf_block_cut(pool, pool->tail, pool->tail->start, top - pool->tail->start, MF_LIVE);

@@ -315,6 +315,8 @@ static memfit_status check_block(memfit_pool *pool, const mf_block *b, memfit_er
 {
     if (b->start % MF_UNIT || b->bytes % MF_UNIT || !b->bytes)
         BROKEN("check: a block of %llu bytes at %llu", (unsigned long long)b->bytes, (unsigned long long)b->start);
+    if ((b == pool->tail) != !b->after || (b == pool->tail && (b->state != MF_HOLE || b->lane)))
+        BROKEN("check: the last block is not the tail, or the tail is somebody's");
     if (b->after && (b->after->before != b || b->after->start != b->start + b->bytes))
         BROKEN("check: blocks do not follow each other at %llu", (unsigned long long)b->start);
     uint64_t word = atomic_load_explicit(&((mf_block *)b)->word, memory_order_relaxed);

@@ -2,6 +2,8 @@
  * test_pool_search.c: what looking for a place finds by the bin, the word and the old mapping, beside walks over all blocks
  * and pages. On sim, with a program that moves pages and is ahead of the device.
  */
+#include "pool/lanes.h"
+
 #include "stream_place.h"
 
 #include "pool/blocks.h"
@@ -131,10 +133,69 @@ static void searches_find_what_walks_find(void **state)
     assert_true(old_mappings > 10000 && moved > 1500); /* there was something to find */
 }
 
+/* A pool in two of whose streams a block lives, and the lane of the first. */
+static place open_two(unsigned *lane, memfit_address *a, memfit_address *b)
+{
+    place p = open_with((memfit_pool_options)MEMFIT_POOL_OPTIONS);
+    assert_ok(memfit_pool_alloc_on(p.pool, 3 * MiB, 0, 0, p.main, a, &err), err);
+    assert_ok(memfit_pool_alloc_on(p.pool, 3 * MiB, 0, 0, p.side, b, &err), err);
+    assert_ok(mf_lane_for(p.pool, p.main, lane, &err), err);
+    assert_true(mf_blocks_reserve(p.pool, 4));
+    return p;
+}
+
+/* A stream takes all there is up to the end of the range. The tail stays the last block and nobody's: it is in no bin, and what
+ * is in it would not be found when the stream is past. */
+static void the_tail_is_nobodys(void **state)
+{
+    (void)state;
+    for (unsigned joined = 0; joined < 3; joined++) {
+        unsigned lane;
+        memfit_address a, b;
+        place p = open_two(&lane, &a, &b);
+        mf_block *tail = p.pool->tail;
+        uint64_t start = tail->start, end = start + tail->bytes, from = end - 4 * MiB;
+        if (joined) {
+            from = joined == 1 ? from : end - MF_UNIT; /* all but a unit of it is the stream's already */
+            mf_block *hole = mf_hole_claim(p.pool, tail, start, from - start, lane);
+            mf_holes_join(p.pool, hole, tail, lane, tail->bytes);
+        } else {
+            mf_hole_claim(p.pool, tail, from, end - from, lane);
+        }
+        assert_ok(mf_pool_check(p.pool, &err), err);
+        assert_true(p.pool->tail->start > start && p.pool->tail->start >= from);
+        mf_lanes_wait(p.pool);
+        assert_true(p.pool->tail->start <= from);
+        drop(&p, a, p.main);
+        drop(&p, b, p.side);
+        close_place(&p);
+    }
+}
+
+/* The last page of the range has been used when a second stream comes. */
+static void a_used_tail_becomes_a_stream(void **state)
+{
+    (void)state;
+    place p = open_with((memfit_pool_options)MEMFIT_POOL_OPTIONS);
+    memfit_address a, b;
+    assert_ok(memfit_pool_alloc_on(p.pool, 3 * MiB, 0, 0, p.main, &a, &err), err);
+    mf_block *tail = p.pool->tail;
+    uint64_t page = p.pool->pages.bytes, last = tail->start + tail->bytes - page;
+    assert_ok(mf_pages_back(p.pool, &tail, last, page, 0, MF_GROW_TO_LIMIT, &err), err);
+    mf_pages_set_idle(p.pool, last / page, last / page + 1);
+    assert_ok(memfit_pool_alloc_on(p.pool, 3 * MiB, 0, 0, p.side, &b, &err), err);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    drop(&p, a, p.main);
+    drop(&p, b, p.side);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(searches_find_what_walks_find),
+        cmocka_unit_test(the_tail_is_nobodys),
+        cmocka_unit_test(a_used_tail_becomes_a_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
