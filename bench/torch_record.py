@@ -1,4 +1,4 @@
-"""Records what a loop of torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py or torch_after.py asks an allocator for, on a machine without a card: its tensors are meta tensors,
+"""Records what a loop of torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py or torch_since.py asks an allocator for, on a machine without a card: its tensors are meta tensors,
 which have sizes and no bytes. Writes a CSV trace (docs/trace.md) for `memfit replay` and `bench_pool steps`.
 
     python bench/torch_record.py seasons --steps 24 --repeat 50 --out seasons.csv
@@ -32,6 +32,7 @@ def main():
     import torch
     import torch_fresh
     import torch_after
+    import torch_since
     import torch_last
     import torch_later
     import torch_models
@@ -41,7 +42,7 @@ def main():
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
-    for module in (torch_after, torch_fresh, torch_last, torch_later, torch_models, torch_unseen):
+    for module in (torch_after, torch_since, torch_fresh, torch_last, torch_later, torch_models, torch_unseen):
         module.DEVICE = "meta"
     torch.compile = lambda model, **_: model
     torch.nn.Module.cuda = lambda self, *_: self.to("meta")
@@ -104,7 +105,7 @@ def main():
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):  # optimizers as on a card
         importlib.import_module(name)._get_foreach_kernels_supported_devices = lambda: ["meta"]
         importlib.import_module(name)._get_fused_kernels_supported_devices = lambda: ["meta"]
-    loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER}
+    loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER, **torch_since.SINCE}
 
     lines, alive, clock, count = [], {}, [0.0], [0]
 
