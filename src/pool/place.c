@@ -104,7 +104,7 @@ typedef struct spot {
 static void consider(memfit_pool *pool, spot *best, mf_block *hole, uint64_t start, uint64_t bytes, bool no_wait)
 {
     if (start < hole->start || start - hole->start > hole->bytes || bytes > hole->bytes - (start - hole->start) ||
-        (hole == pool->tail && bytes == hole->bytes))
+        (hole == pool->tail && start + bytes > mf_tail_most(pool)))
         return;
     uint64_t shift = pool->pages.shift, first = start >> shift, past = ((start + bytes - 1) >> shift) + 1;
     uint64_t pages;
@@ -159,6 +159,8 @@ static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64
         return pages;
     if (pool->multi || end > pool->pages.top << pool->pages.shift) /* a hole without end, perhaps */
         end = mapped;
+    if (hole == pool->tail && end > mf_tail_most(pool))
+        end = mf_tail_most(pool);
     uint64_t shift = pool->pages.shift, bare = 0, slid = MF_BEYOND, past = (bytes + page - 1) >> shift;
     for (uint64_t at = mf_round_up(hole->start + 1, page); pages && at + bytes <= end; at += page) {
         uint64_t from = align_up(pool, at, alignment), first = from >> shift;

@@ -172,6 +172,34 @@ static void the_tail_is_nobodys(void **state)
     }
 }
 
+/* Two pages and a little more are left. Two that are to lie at the beginning of a page would take all up to the end. */
+static void the_tail_is_never_all_taken(void **state)
+{
+    (void)state;
+    unsigned lane;
+    memfit_address a, b, c;
+    place p = open_two(&lane, &a, &b);
+    mf_sim_hold(p.device, p.main, true); /* nothing of the first stream's becomes anybody's */
+    kernel(&p, a, 3 * MiB, p.main);
+    drop(&p, a, p.main);
+    p.pool->apart = MF_BEYOND;
+    mf_block *tail = p.pool->tail, *between = tail->before->before; /* from the first stream's block to the second's */
+    uint64_t end = tail->start + tail->bytes, page = p.pool->pages.bytes;
+    assert_true(between->state == MF_HOLE && !between->lane);
+    mf_hole_claim(p.pool, between, between->start, between->bytes, lane);
+    assert_true(mf_blocks_reserve(p.pool, 4));
+    mf_hole_claim(p.pool, tail, tail->start, end - 2 * page - MF_UNIT - tail->start, lane);
+    assert_ok(memfit_pool_alloc_on(p.pool, page, 0, 0, p.side, &c, &err), err);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    assert_true(c - p.pool->range >= end - 2 * page - MF_UNIT);
+    drop(&p, c, p.side);
+    assert_int_equal(memfit_pool_alloc_on(p.pool, 2 * page, page, 0, p.side, &c, &err), MEMFIT_OUT_OF_MEMORY);
+    assert_ok(mf_pool_check(p.pool, &err), err);
+    mf_sim_hold(p.device, p.main, false);
+    drop(&p, b, p.side);
+    close_place(&p);
+}
+
 /* The last page of the range has been used when a second stream comes. */
 static void a_used_tail_becomes_a_stream(void **state)
 {
@@ -195,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(searches_find_what_walks_find),
         cmocka_unit_test(the_tail_is_nobodys),
+        cmocka_unit_test(the_tail_is_never_all_taken),
         cmocka_unit_test(a_used_tail_becomes_a_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
