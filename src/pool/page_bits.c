@@ -202,18 +202,29 @@ bool mf_shadows_over(const memfit_pool *pool, uint64_t first, uint64_t past)
     return false;
 }
 
+/* Of [first, past), below what is covered. */
+static uint64_t highest(const uint64_t *bits, uint64_t first, uint64_t past)
+{
+    for (uint64_t w = (past - 1) / 64 + 1; w-- > first / 64;) {
+        uint64_t set = bits[w] & mask_of(w, first, past);
+        if (set)
+            return w * 64 + 63 - (uint64_t)__builtin_clzll(set);
+    }
+    return MF_BEYOND;
+}
+
 uint64_t mf_bits_highest_shadow(const memfit_pool *pool, uint64_t first, uint64_t past)
 {
     const mf_pages *p = &pool->pages;
     past = past < p->covered ? past : p->covered;
-    if (!p->shadow_count || first >= past)
-        return MF_BEYOND;
-    for (uint64_t w = (past - 1) / 64 + 1; w-- > first / 64;) {
-        uint64_t bits = p->shadowed[w] & mask_of(w, first, past);
-        if (bits)
-            return w * 64 + 63 - (uint64_t)__builtin_clzll(bits);
-    }
-    return MF_BEYOND;
+    return p->shadow_count && first < past ? highest(p->shadowed, first, past) : MF_BEYOND;
+}
+
+uint64_t mf_bits_highest_mapped(const memfit_pool *pool, uint64_t first, uint64_t past)
+{
+    const mf_pages *p = &pool->pages;
+    past = past < p->top ? past : p->top;
+    return first < past ? highest(p->mapped, first, past) : MF_BEYOND;
 }
 
 uint64_t mf_bits_bare(const memfit_pool *pool, uint64_t start, uint64_t bytes)

@@ -13,6 +13,7 @@ bool mf_bits_cover(memfit_pool *pool, uint64_t past); /* makes them reach so far
 uint64_t mf_bits_count_idle(const memfit_pool *pool, uint64_t first, uint64_t past);
 uint64_t mf_bits_highest_idle(memfit_pool *pool, uint64_t below);                        /* MF_BEYOND: none */
 uint64_t mf_bits_highest_shadow(const memfit_pool *pool, uint64_t first, uint64_t past); /* MF_BEYOND: none */
+uint64_t mf_bits_highest_mapped(const memfit_pool *pool, uint64_t first, uint64_t past); /* MF_BEYOND: none */
 /* Pages of a place that are neither mapped nor have an old mapping. */
 uint64_t mf_bits_bare(const memfit_pool *pool, uint64_t start, uint64_t bytes);
 static inline uint64_t mf_bit_bare(const mf_pages *p, uint64_t page) /* one of them */

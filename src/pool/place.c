@@ -142,10 +142,9 @@ static spot least(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsigne
 /* Where the last page of a hole that is mapped ends, as an offset; the hole's start: none is. */
 static uint64_t mapped_end(const memfit_pool *pool, const mf_block *hole)
 {
-    const mf_pages *p = &pool->pages;
-    uint64_t page = (hole->start + hole->bytes) >> p->shift, first = hole->start >> p->shift;
-    for (page = page < p->top ? page : p->top; page > first && !mf_bit(p->mapped, page - 1); page--) {}
-    uint64_t end = page << p->shift;
+    uint64_t shift = pool->pages.shift;
+    uint64_t page = mf_bits_highest_mapped(pool, hole->start >> shift, (hole->start + hole->bytes) >> shift);
+    uint64_t end = page == MF_BEYOND ? 0 : (page + 1) << shift;
     return end > hole->start ? end : hole->start;
 }
 
@@ -161,17 +160,17 @@ static uint64_t further_up(const memfit_pool *pool, const mf_block *hole, uint64
         end = mapped;
     if (hole == pool->tail && end > mf_tail_most(pool))
         end = mf_tail_most(pool);
-    uint64_t shift = pool->pages.shift, bare = 0, slid = MF_BEYOND, past = (bytes + page - 1) >> shift;
+    uint64_t shift = pool->pages.shift, bare = 0, slid = MF_BEYOND, count = (bytes + page - 1) >> shift;
     for (uint64_t at = mf_round_up(hole->start + 1, page); pages && at + bytes <= end; at += page) {
         uint64_t from = align_up(pool, at, alignment), first = from >> shift;
         if (first == slid + 1)
-            bare += mf_bit_bare(&pool->pages, first + past - 1) - mf_bit_bare(&pool->pages, slid);
+            bare += mf_bit_bare(&pool->pages, first + count - 1) - mf_bit_bare(&pool->pages, slid);
         else
             bare = mf_bits_bare(pool, from, bytes);
         slid = first;
         if (bare >= pages) /* as many at least would have to come */
             continue;
-        uint64_t needed = from + bytes <= end ? mf_shadows_fewer(pool, first, first + past, pages) : pages;
+        uint64_t needed = from + bytes <= end ? mf_shadows_fewer(pool, first, first + count, pages) : pages;
         if (needed >= pages)
             continue;
         pages = needed;
@@ -212,8 +211,7 @@ static spot fewest(memfit_pool *pool, uint64_t bytes, uint64_t alignment, unsign
         for (mf_block *b = NULL; (b = mf_bins_next(bins, b, bytes));)
             weigh(pool, &best, b, bytes, alignment, no_wait);
     }
-    if (pool->tail->bytes >= bytes && !(pool->tail->lane && pool->tail->lane != lane) &&
-        !(mf_is_apart(pool, pool->tail) && best.hole))
+    if (pool->tail->bytes >= bytes && !(mf_is_apart(pool, pool->tail) && best.hole))
         weigh(pool, &best, pool->tail, bytes, alignment, no_wait);
     return best;
 }
@@ -328,12 +326,12 @@ static mf_seat beside_seats(memfit_pool *pool, wish *w)
     for (mf_block *b = pool->first; b; b = b->after) {
         if (b->state != MF_HOLE || (b->lane && b->lane != w->lane) || mf_is_apart(pool, b))
             continue;
-        uint64_t end = b->start + b->bytes - (b == pool->tail);
+        uint64_t end = b->start + b->bytes - (b == pool->tail), mapped = mapped_end(pool, b);
         for (uint64_t at = align_up(pool, b->start, w->alignment); at + w->bytes <= end; at += w->alignment) {
             if (mf_repeat_seats(pool, at >> pool->pages.shift))
                 continue;
             bool there = !mf_pages_missing(pool, at, w->bytes);
-            if (!there && w->hole && at >> pool->pages.shift >= pool->pages.top) /* none further up is */
+            if (!there && w->hole && at >= mapped) /* none further up is */
                 break;
             if (!there && (w->hole || must_wait(pool, at, w->bytes)))
                 continue;

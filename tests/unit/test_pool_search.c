@@ -29,7 +29,7 @@ static void bins_have_all_holes(memfit_pool *pool, uint64_t bytes)
         }
     for (const mf_block *b = NULL; (b = mf_bins_next(&pool->lane[0]->bins, b, bytes));) {
         assert_true(b->state == MF_HOLE && b->bytes >= bytes);
-        assert_true(b->bytes >= largest - largest / 16); /* a bin is a sixteenth wide at most */
+        assert_true(b->bytes >= largest - largest / 32); /* a bin is a 32nd wide at most */
         largest = b->bytes > largest ? b->bytes : largest;
         found++;
         found_sum += b->start;
@@ -71,10 +71,13 @@ static void needs_are_as_walked(const memfit_pool *pool, uint64_t first, uint64_
     assert_int_equal(mf_shadows_needs(pool, first, past, &wait), needs);
     assert_true(wait == waits);
     assert_int_equal(mf_shadows_fewer(pool, first, past, than), waits || needs > than ? than : needs);
-    uint64_t one_by_one = 0;
-    for (uint64_t page = first; page < past; page++)
+    uint64_t one_by_one = 0, mapped = MF_BEYOND;
+    for (uint64_t page = first; page < past; page++) {
         one_by_one += mf_bit_bare(p, page);
+        mapped = page < p->covered && mf_bit(p->mapped, page) ? page : mapped;
+    }
     assert_int_equal(one_by_one, bare);
+    assert_true(mf_bits_highest_mapped(pool, first, past) == mapped);
 }
 
 static void look_around(place *p, uint64_t *seed)
