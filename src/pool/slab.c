@@ -20,7 +20,7 @@
     {                                                                                                                  \
         (units) * MF_UNIT, ((UINT32_C(1) << 24) + (units)-1) / (units), MF_SLAB / ((units)*MF_UNIT)                    \
     }
-const mf_shape mf_shapes[MF_CLASSES] = {
+const mf_slab_shape mf_slab_shapes[MF_CLASSES] = {
     SHAPE(1),  SHAPE(2),  SHAPE(3),  SHAPE(4),  SHAPE(5),  SHAPE(6),  SHAPE(7),  SHAPE(8),  SHAPE(9),  SHAPE(10),
     SHAPE(11), SHAPE(12), SHAPE(13), SHAPE(14), SHAPE(15), SHAPE(16), SHAPE(18), SHAPE(20), SHAPE(22), SHAPE(24),
     SHAPE(26), SHAPE(28), SHAPE(30), SHAPE(32), SHAPE(36), SHAPE(42), SHAPE(51), SHAPE(64), SHAPE(85), SHAPE(128),
@@ -28,14 +28,14 @@ const mf_shape mf_shapes[MF_CLASSES] = {
 
 uint32_t mf_class_bytes(unsigned size_class)
 {
-    return mf_shapes[size_class].slot_bytes;
+    return mf_slab_shapes[size_class].slot_bytes;
 }
 
 void mf_classes_init(memfit_pool *pool)
 {
     unsigned c = 0;
     for (unsigned bytes = 0; bytes <= MF_SMALL_MOST; bytes += MF_UNIT) {
-        while (mf_shapes[c].slot_bytes < bytes)
+        while (mf_slab_shapes[c].slot_bytes < bytes)
             c++;
         pool->class_of[bytes / MF_UNIT] = (unsigned char)c;
     }
@@ -123,7 +123,7 @@ static mf_slab *new_slab_record(memfit_pool *pool, unsigned size_class)
         pool->unused_slabs[size_class] = slab->after;
         return slab;
     }
-    size_t bytes = sizeof *slab + mf_shapes[size_class].slots * sizeof slab->word[0];
+    size_t bytes = sizeof *slab + mf_slab_shapes[size_class].slots * sizeof slab->word[0];
     bytes = (bytes + MF_SLAB_ALIGN - 1) & ~(size_t)(MF_SLAB_ALIGN - 1);
     char *left = pool->slab_records_end - pool->slab_records < (ptrdiff_t)bytes ? NULL : pool->slab_records;
     if (!left) {
@@ -166,7 +166,7 @@ static mf_slab *new_slab(memfit_pool *pool, unsigned size_class, unsigned lane, 
     span->slab[at] = slab;
     slab->start = span->block->start + at * (uint64_t)MF_SLAB;
     slab->slot_bytes = mf_class_bytes(size_class);
-    slab->slots = slab->free = (uint16_t)mf_shapes[size_class].slots;
+    slab->slots = slab->free = (uint16_t)mf_slab_shapes[size_class].slots;
     slab->lane = (uint8_t)lane;
     slab->span = span;
     memset(slab->free_bits, 0, sizeof slab->free_bits);

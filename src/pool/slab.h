@@ -12,7 +12,7 @@ bool mf_slab_take(memfit_pool *pool, unsigned size_class, unsigned lane, bool ma
 void mf_slab_give(memfit_pool *pool, mf_slot_ref ref);
 static inline uint32_t mf_slab_index(const mf_slab *slab, uint64_t offset)
 {
-    return (uint32_t)((offset / MF_UNIT * mf_shapes[slab->size_class].inverse) >> 24);
+    return (uint32_t)((offset / MF_UNIT * mf_slab_shapes[slab->size_class].inverse) >> 24);
 }
 
 static inline uint64_t mf_slot_live(const memfit_pool *pool, uint32_t owner, uint64_t asked) /* its word */
@@ -38,7 +38,7 @@ static inline unsigned mf_cell_class(uintptr_t cell)
 /* The slot that begins at an offset in the slab of a cell; false: none. The slab itself is not looked at. */
 static inline bool mf_slot_at(uintptr_t cell, uint64_t offset, mf_slot_ref *ref)
 {
-    const mf_shape *shape = &mf_shapes[mf_cell_class(cell)];
+    const mf_slab_shape *shape = &mf_slab_shapes[mf_cell_class(cell)];
     uint32_t inside = (uint32_t)offset & (MF_SLAB - 1);
     uint32_t index = (uint32_t)((uint64_t)(inside / MF_UNIT) * shape->inverse >> 24);
     *ref = (mf_slot_ref){mf_cell_slab(cell), index};

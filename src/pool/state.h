@@ -140,11 +140,11 @@ typedef struct mf_bins {
 #define MF_SLOT_ASKED(w)   ((w)&0x1ffff)
 
 /* What all slabs of a class have in common. */
-typedef struct mf_shape {
+typedef struct mf_slab_shape {
     uint32_t slot_bytes, inverse; /* index = offset / MF_UNIT * inverse >> 24 */
     uint32_t slots;
-} mf_shape;
-extern const mf_shape mf_shapes[MF_CLASSES];
+} mf_slab_shape;
+extern const mf_slab_shape mf_slab_shapes[MF_CLASSES];
 
 /* The records of slabs lie at multiples of MF_SLAB_ALIGN, and a cell shows one as its address + its class + 1: so who
  * frees a slot need not look at the record's head, only at the slot's word. Words of two records are never on one line
