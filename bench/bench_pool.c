@@ -12,6 +12,7 @@
 #include "fakes/fake_cuda.h"
 #include "memfit/torch.h"
 #include "memfit/trace.h"
+#include "plan/frameworks/pools.h"
 #include "pool/state.h"
 
 #include <dlfcn.h>
@@ -631,10 +632,34 @@ static uint64_t race(racing *r, uint64_t request, uint64_t work_us)
     return waits;
 }
 
+/* The most that PyTorch's own allocator with expandable segments would hold for the same requests, by its model. */
+static uint64_t expandable_holds(const memfit_event *e, uint64_t count, uint64_t buffers)
+{
+    memfit_error err;
+    mf_pool_result r = {0};
+    mf_tape tape;
+    uint32_t *block = malloc(buffers * sizeof *block);
+    mf_tape_init(&tape, mf_host_default(), 512);
+    for (uint64_t i = 0; i < count; i++, e++)
+        if (e->op == MEMFIT_EVENT_ALLOC)
+            block[e->id] = mf_tape_take(&tape, e->bytes, MEMFIT_KIND_ACTIVATIONS, 0);
+        else if (e->op == MEMFIT_EVENT_FREE)
+            mf_tape_drop(&tape, block[e->id]);
+    must(mf_pool_run(&tape, MF_POOL_EXPANDABLE, 0, &r, &err), &err);
+    mf_tape_destroy(&tape);
+    free(block);
+    return r.reserved_bytes;
+}
+
+static uint64_t done_us(const racing *r)
+{
+    return r->now > r->end ? r->now : r->end;
+}
+
 /* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
  * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short; after every so many requests (0:
- * never) it waits for the device, as a program that looks at its loss does. Shows what the pool holds, and the time beside that of a pool
- * whose calls take none. */
+ * never) it waits for the device, as a program that looks at its loss does. Shows what the pool holds and what expandable segments
+ * would, and the time beside that of a pool whose calls take none, in all and in the second half. */
 static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64_t wait_every)
 {
     memfit_error err;
@@ -642,7 +667,7 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
     memfit_trace_info info = MEMFIT_TRACE_INFO;
     must(memfit_trace_load(path, NULL, &trace, &err), &err);
     must(memfit_trace_describe(trace, &info, &err), &err);
-    uint64_t count, live = 0, peak = 0, before_us = 0, requests = 0;
+    uint64_t count, live = 0, peak = 0, before_us = 0, requests = 0, half = 0, ideal_half = 0;
     const memfit_event *e = memfit_trace_events(trace, &count);
     memfit_address *at = calloc(info.buffers, sizeof *at);
     racing *real = calloc(2, sizeof *real), *free_of_cost = real + 1;
@@ -676,16 +701,25 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
         must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
         live += e->bytes;
         peak = live > peak ? live : peak;
+        if (i < count / 2) {
+            real->now = mf_device_now_us(device) - began;
+            half = done_us(real);
+            ideal_half = done_us(free_of_cost);
+        }
     }
-    uint64_t last = mf_device_now_us(device) - began, end = last > real->end ? last : real->end;
-    uint64_t ideal = free_of_cost->now > free_of_cost->end ? free_of_cost->now : free_of_cost->end;
+    uint64_t other = expandable_holds(e - count, count, info.buffers);
+    real->now = mf_device_now_us(device) - began;
+    uint64_t end = done_us(real), ideal = done_us(free_of_cost);
     must(mf_pool_check(pool, &err), &err);
-    printf(
-        "%-30s %4llu us %4llu us  %.4f of %5.2f GiB  time %.4f of %.2f s  moving %.2f %%  lost %.2f %%  pages %llu\n",
-        path, (unsigned long long)handle_us, (unsigned long long)host_us,
-        (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
-        (double)end / (double)ideal, (double)ideal / 1e6, 100.0 * (double)pool->moving_us / (double)ideal,
-        100.0 * (double)pool->lost_us / (double)ideal, (unsigned long long)pool->remapped_pages);
+    printf("%-30s %4llu us %4llu us  %.4f (%.4f) of %5.2f GiB  time %.4f, later %.4f, of %.2f s  moving %.2f %%  lost "
+           "%.2f "
+           "%%  pages %llu\n",
+           path, (unsigned long long)handle_us, (unsigned long long)host_us,
+           (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)other / (double)peak,
+           (double)peak / 1073741824.0, (double)end / (double)ideal,
+           (double)(end - half) / (double)(ideal - ideal_half), (double)ideal / 1e6,
+           100.0 * (double)pool->moving_us / (double)ideal, 100.0 * (double)pool->lost_us / (double)ideal,
+           (unsigned long long)pool->remapped_pages);
     memfit_trace_destroy(trace);
     memfit_pool_destroy(pool);
     must(memfit_device_close(device, &err), &err);

@@ -1,4 +1,4 @@
-"""Records what a loop of torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py or torch_since.py asks an allocator for, on a machine without a card: its tensors are meta tensors,
+"""Records what a loop of torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py or torch_since.py, or one that a seed draws (torch_drawn.py: drawn:7), asks an allocator for, on a machine without a card: its tensors are meta tensors,
 which have sizes and no bytes. Writes a CSV trace (docs/trace.md) for `memfit replay` and `bench_pool steps`.
 
     python bench/torch_record.py seasons --steps 24 --repeat 50 --out seasons.csv
@@ -33,6 +33,7 @@ def main():
     import torch_fresh
     import torch_after
     import torch_since
+    import torch_drawn
     import torch_last
     import torch_later
     import torch_models
@@ -42,7 +43,7 @@ def main():
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
-    for module in (torch_after, torch_since, torch_fresh, torch_last, torch_later, torch_models, torch_unseen):
+    for module in (torch_after, torch_drawn, torch_since, torch_fresh, torch_last, torch_later, torch_models, torch_unseen):
         module.DEVICE = "meta"
     torch.compile = lambda model, **_: model
     torch.nn.Module.cuda = lambda self, *_: self.to("meta")
@@ -106,6 +107,8 @@ def main():
         importlib.import_module(name)._get_foreach_kernels_supported_devices = lambda: ["meta"]
         importlib.import_module(name)._get_fused_kernels_supported_devices = lambda: ["meta"]
     loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER, **torch_since.SINCE}
+    if a.workload.startswith("drawn:"):
+        loops[a.workload] = (torch_drawn.drawn_steps(a.workload[6:]),)
 
     lines, alive, clock, count = [], {}, [0.0], [0]
 

@@ -4,7 +4,7 @@
     bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--cores N] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
-Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py and torch_since.py are all that has to be on the machine:
+Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py, torch_since.py and torch_drawn.py are all that has to be on the machine:
 
     make && bench/torch_streams.py --library "$PWD/build/libmemfit.so"
 
@@ -19,6 +19,8 @@ turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
 vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest; ferns, ports, sagas, orchards; mosses, canals, myths, vineyards
          The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; then torch_fresh.py, torch_later.py, torch_last.py; then torch_after.py; the last group: torch_since.py).
+drawn:SEED
+         A loop that nobody wrote (torch_drawn.py): the seed draws the family, the models, sizes and habits.
 
 Each allocator has a process of its own. The processes of a workload are all ready before the first is timed (the peers are warmed up at once, memfit by itself), and take turns
 of a few steps each, in another order every round; "ms/step" is the median over the rounds, and times are beside the better peer's: of the
@@ -41,6 +43,7 @@ from queue import Empty, Queue
 
 from torch_models import WORKLOADS
 from torch_after import AFTER
+from torch_drawn import drawn_steps
 from torch_since import SINCE
 from torch_fresh import FRESH
 from torch_last import LAST
@@ -625,6 +628,7 @@ def main():
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
     parts = args.part.split(",")
+    WORKLOADS.update({p: (drawn_steps(p[6:]), 20, 10, 60) for p in parts if p.startswith("drawn:")})
     if any(p not in ("orders", "graphs", *WORKLOADS) for p in parts):
         parser.error(f"--part {args.part}: orders, graphs, {', '.join(WORKLOADS)}")
     if not args.dry_run and not os.path.exists(args.library):
@@ -632,7 +636,7 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards"} & set(parts):
+        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards"} & set(parts) or any(p.startswith("drawn:") for p in parts):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]
