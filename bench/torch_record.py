@@ -106,6 +106,8 @@ def main():
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):  # optimizers as on a card
         importlib.import_module(name)._get_foreach_kernels_supported_devices = lambda: ["meta"]
         importlib.import_module(name)._get_fused_kernels_supported_devices = lambda: ["meta"]
+    meta = torch.library.Library("aten", "IMPL", "Meta")  # kept as long as we record
+    meta.impl("_fused_sgd_", lambda *_, **__: None)  # has no kernel for meta tensors, and takes no memory
     loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER, **torch_since.SINCE}
     if a.workload.startswith("drawn:"):
         loops[a.workload] = (torch_drawn.drawn_steps(a.workload[6:]),)
