@@ -229,6 +229,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
     mf_claim *claims = mf_host_zalloc(pool->host, most * sizeof *claims);
     mf_rank *ranks = mf_host_zalloc(pool->host, k->count * sizeof *ranks);
     uint64_t *loads = mf_host_zalloc(pool->host, MF_SEAT_LOADS * (size_t)k->count * sizeof *loads);
+    bool was = k->packed;
     k->packed = false;
     if (claims && ranks && loads) {
         claim_those_that_stay(pool, k->count, claims);
@@ -244,6 +245,8 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
         if (pool->device->table->advance_us) /* a model's clock */
             pool->device->table->advance_us(pool->device, p.work / LOOKS_PER_US);
         k->packed = k->fresh = !too_large(pool, k->pages);
+        if (k->packed && !was)
+            r->newest = r->steps;
         k->bad = 0;
         k->again = p.again;
     }

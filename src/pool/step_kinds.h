@@ -5,7 +5,7 @@
 #include "pool/seats.h"
 
 enum {
-    MF_TAPE = 16384, /* requests remembered, a power of two */
+    MF_TAPE = 32768, /* requests remembered, a power of two */
     MF_KINDS = 64,   /* of steps */
     MF_RISES = 32,
     MF_LIVE_UNIT = 65536,
@@ -63,6 +63,8 @@ struct mf_repeat {
     unsigned regular;           /* of so many the last ones were three times the same; 0: of none */
     unsigned broken;            /* times that others came within such a step */
     uint64_t steps, again;      /* of kinds that were known */
+    uint64_t strewn;            /* pages that small blocks of a step not known were to be given above all places */
+    uint64_t newest;            /* the step when a kind that had no places last got some */
     uint64_t maybe;             /* a bit for each kind that the step at work may be */
     uint64_t top;               /* where the highest seat of all kinds ends */
     uint64_t pages;             /* the most that one of them takes */

@@ -116,6 +116,45 @@ static void kinds_come_back(void **state)
     leave_crowded(&s);
 }
 
+/* Steps of 5,200 requests have their places, too. */
+static void long_steps_have_places(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 2600 };
+    step s = crowded(2, NULL);
+    memfit_address kept[BLOCKS];
+    for (unsigned i = 0; i < 9; i++) {
+        mf_repeat_needed(s.p.pool, true);
+        for (unsigned j = 0; j < BLOCKS; j++) {
+            memfit_address work = hold(&s, 60000 + j % 7 * 8000, s.p.main);
+            kept[j] = hold(&s, 36000 + j * 37 % 11 * 1000, s.p.main);
+            leave(&s, work);
+        }
+        for (unsigned j = BLOCKS; j-- > 0;)
+            leave(&s, kept[j]);
+    }
+    assert_true(mf_repeat_kinds(s.p.pool) == 1 && mf_repeat_pages(s.p.pool) != 0);
+    assert_ok(mf_pool_check(s.p.pool, &err), err);
+    leave_crowded(&s);
+}
+
+/* Steps that are never the same take few pages from the places of those that are. */
+static void unknown_steps_take_few_pages(void **state)
+{
+    (void)state;
+    step s = crowded(5, NULL);
+    s.whole = true;
+    uint64_t before = 0;
+    for (unsigned i = 0; i < 60; i++) {
+        train_step(&s, i % 2 ? 1000 * i : 0);
+        before = i == 19 ? look(&s.p).remapped_pages : before;
+    }
+    assert_true(mf_repeat_kinds(s.p.pool) >= 1);
+    assert_in_range(look(&s.p).remapped_pages - before, 0,
+                    80); /* 60 in 40 steps; 140 when all small blocks went above */
+    leave_crowded(&s);
+}
+
 /* A step on a batch of one of six sizes. On the smallest the use rises by a fifteenth of what it does on the largest. */
 static void sized_step(step *s, unsigned size)
 {
@@ -451,6 +490,30 @@ static void restless_steps_get_more(void **state)
     }
 }
 
+/* While new kinds get their places pages move from one to another once: that is no reason to hold more. */
+static void what_is_learnt_is_not_restless(void **state)
+{
+    (void)state;
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = 0.01;
+    step s = {.p = open_with(o), .seed = 3, .whole = true};
+    s.kept[0] = hold(&s, 3 * MiB, s.p.main);
+    s.p.pool->moving_us += MF_MOVE_EARLY;
+    unsigned most = 0;
+    for (unsigned i = 0; i < 36; i++) { /* each comes three times, and costs a tenth of the time */
+        s.seed = 3 + i / 3 % 12;
+        mf_repeat_needed(s.p.pool, true);
+        steps_that_cost(&s, 1, 1000, 0);
+        assert_true(mf_moves_spent(s.p.pool) == 0.0);
+        most = mf_repeat_kinds(s.p.pool) > most ? mf_repeat_kinds(s.p.pool) : most;
+    }
+    assert_true(most >= 10);
+    steps_that_cost(&s, 30, 1000, 0);
+    assert_true(mf_moves_spent(s.p.pool) > 0.5);
+    leave(&s, s.kept[0]);
+    close_place(&s.p);
+}
+
 /* Other sizes come, and the plan waits; a block in the way harms nothing. */
 static void plans_survive_others(void **state)
 {
@@ -513,6 +576,8 @@ int main(void)
         cmocka_unit_test(equal_steps_stop_moving),
         cmocka_unit_test(plans_are_low),
         cmocka_unit_test(kinds_come_back),
+        cmocka_unit_test(long_steps_have_places),
+        cmocka_unit_test(unknown_steps_take_few_pages),
         cmocka_unit_test(batches_of_six_sizes_come_to_rest),
         cmocka_unit_test(seats_packed_anew_are_found),
         cmocka_unit_test(what_outlives_a_step_gets_its_place),
@@ -523,6 +588,7 @@ int main(void)
         cmocka_unit_test(what_costs_little_is_left_alone),
         cmocka_unit_test(what_leaves_much_is_left_alone),
         cmocka_unit_test(restless_steps_get_more),
+        cmocka_unit_test(what_is_learnt_is_not_restless),
         cmocka_unit_test(plans_survive_others),
         cmocka_unit_test(plans_keep_alignments),
         cmocka_unit_test(plans_need_no_memory),
