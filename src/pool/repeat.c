@@ -23,7 +23,7 @@
  * seats take, so that no page moves. With several streams they are waited for once when a kind first goes to new places.
  *
  * With one stream the tape ends when no page was missing and no kind was known for as many requests as it holds: it is
- * random access to 256 KiB for every block that goes, a tenth of the time of a pair of random sizes.
+ * random access to 640 KiB for every block that goes, a quarter more time for a pair of random sizes.
  *
  * Rises that come in the same order three times are one step if they leave much for the next (a generator and a discriminator
  * a tenth) or go on moving pages for what they leave (two models by turns, each its batch): then what crosses from one to

@@ -5,7 +5,8 @@
  * gap that nobody uses costs addresses only), and in the end goes on so until some rounds in a row gained nothing.
  *
  * All of it ends as soon as a packing is close, or when so much work is done: a step of 570 requests that is close in the first
- * way takes 0.3 ms, one of 4,100 13 ms, one of 900 that never is 10 ms. (It was 21 to 33 ms for a step of 900 on an H200, and charged as moving.)
+ * way takes 0.3 ms, one of 4,100 13 ms (the time grows with the square), one of 900 that never is 10 ms. (It was 21 to 33 ms for a
+ * step of 900 on an H200, and charged as moving.)
  *
  * Pages / live peak, recorded on a card: segmentation 0.98 (inputs come on other streams), GPT-2 1.00, two models by turns
  * 1.01, sound of six lengths 0.996, a denoising network 1.00 (1.03 without the ways that begin with what lives at the
