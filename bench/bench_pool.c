@@ -6,6 +6,7 @@
  *
  * It is long because every figure of the pool is made here, and replays have the same devices and options.
  */
+#include "base/error.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "device/sim.h"
@@ -638,13 +639,15 @@ static uint64_t expandable_holds(const memfit_event *e, uint64_t count, uint64_t
     memfit_error err;
     mf_pool_result r = {0};
     mf_tape tape;
-    uint32_t *block = malloc(buffers * sizeof *block);
+    uint32_t *block = calloc(buffers, sizeof *block);
     mf_tape_init(&tape, mf_host_default(), 512);
     for (uint64_t i = 0; i < count; i++, e++)
         if (e->op == MEMFIT_EVENT_ALLOC)
             block[e->id] = mf_tape_take(&tape, e->bytes, MEMFIT_KIND_ACTIVATIONS, 0);
         else if (e->op == MEMFIT_EVENT_FREE)
             mf_tape_drop(&tape, block[e->id]);
+    if (tape.failed)
+        must(mf_fail(&err, MEMFIT_NO_HOST_MEMORY, "no memory to follow a trace"), &err);
     must(mf_pool_run(&tape, MF_POOL_EXPANDABLE, 0, &r, &err), &err);
     mf_tape_destroy(&tape);
     free(block);
@@ -711,9 +714,8 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
     real->now = mf_device_now_us(device) - began;
     uint64_t end = done_us(real), ideal = done_us(free_of_cost);
     must(mf_pool_check(pool, &err), &err);
-    printf("%-30s %4llu us %4llu us  %.4f (%.4f) of %5.2f GiB  time %.4f, later %.4f, of %.2f s  moving %.2f %%  lost "
-           "%.2f "
-           "%%  pages %llu\n",
+    printf("%-30s %4llu us %4llu us  %.4f (%.4f) of %5.2f GiB  time %.4f, later %.4f, of %.2f s  "
+           "moving %.2f %%  lost %.2f %%  pages %llu\n",
            path, (unsigned long long)handle_us, (unsigned long long)host_us,
            (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)other / (double)peak,
            (double)peak / 1073741824.0, (double)end / (double)ideal,
