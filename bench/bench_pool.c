@@ -661,9 +661,9 @@ static uint64_t done_us(const racing *r)
 
 /* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
  * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short; after every so many requests (0:
- * never) it waits for the device, as a program that looks at its loss does. Shows what the pool holds and what expandable segments
+ * never) it waits for the device, as a program that looks at its loss does, and pauses. Shows what the pool holds and what expandable segments
  * would, and the time beside that of a pool whose calls take none, in all and in the second half. */
-static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64_t wait_every)
+static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64_t wait_every, uint64_t pause_us)
 {
     memfit_error err;
     memfit_trace *trace;
@@ -698,7 +698,11 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
                 must(memfit_device_advance(device, real->end - real->now, &err), &err);
             if (free_of_cost->end > free_of_cost->now)
                 free_of_cost->now = free_of_cost->end;
+            mf_sim_lag_us(device, 0, 1);
+            must(memfit_device_advance(device, pause_us, &err), &err);
+            free_of_cost->now += pause_us;
             real->now = mf_device_now_us(device) - began;
+            real->end = real->end > real->now ? real->end : real->now;
         }
         mf_sim_lag_us(device, 0, real->end - real->now + 1);
         must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
@@ -827,7 +831,7 @@ static void play(const char *path, uint64_t handle_us)
 }
 
 /* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
- * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY]; or play REQUESTS HANDLE_US. */
+ * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY [PAUSE_US]]; or play REQUESTS HANDLE_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -854,7 +858,8 @@ int main(int argc, char **argv)
         steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), argc > 5 ? strtod(argv[5], NULL) : 1);
     if (argc > 4 && !strcmp(only, "ahead"))
         ahead(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
-              argc > 5 ? strtoull(argv[5], NULL, 10) : 0);
+              argc > 5 ? strtoull(argv[5], NULL, 10) : 0,
+              argc > 6 ? strtoull(argv[6], NULL, 10) : 0);
     if (argc > 3 && !strcmp(only, "play"))
         play(argv[2], strtoull(argv[3], NULL, 10));
     return 0;

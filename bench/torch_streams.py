@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Streams and CUDA graphs on a card: is memfit's pool as safe as PyTorch's own allocator, and as good?
 
-    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--cores N] [--json FILE]
+    bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--cores N] [--steps N] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
 Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py, torch_since.py and torch_drawn.py are all that has to be on the machine:
@@ -621,6 +621,7 @@ def main():
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads; expandable#again: once more")
     parser.add_argument("--turns", type=float, default=20, help="seconds for the turns of a workload")
+    parser.add_argument("--steps", type=int, default=0, help="a turn, and so many more turns: where the host is slow for seconds, short turns share what is slow")
     parser.add_argument("--ahead", action="store_true", help="the processes of all parts start before the first part")
     parser.add_argument("--cores", type=int, default=0, help="all processes run on the last so many, by turns: where steps wait for Python, one core is faster than another")
     parser.add_argument("--json")
@@ -648,7 +649,10 @@ def main():
             results[part] = run_checks(args, part, deadline)
             good = show_checks(part, results[part]) and good
         else:
-            results[part] = run_turns(args, part, *WORKLOADS[part][1:], deadline, begun.get(part))
+            _, warm, steps, rounds = WORKLOADS[part]
+            if args.steps:
+                steps, rounds = args.steps, rounds * steps // args.steps
+            results[part] = run_turns(args, part, warm, steps, rounds, deadline, begun.get(part))
             good = show_turns(part, results[part]) and good
         sys.stdout.flush()
         if args.json:

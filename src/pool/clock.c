@@ -25,7 +25,10 @@
 
 #include <string.h>
 
-enum { BEHIND = 2 }; /* events behind the one that is waited for */
+enum {
+    BEHIND = 2,    /* events behind the one that is waited for */
+    MORE_US = 100, /* of work, or it is no more than an event */
+};
 
 /* A stream that cannot say is taken for captured: nothing is recorded on it. */
 static bool captured(const memfit_pool *pool, mf_stream stream)
@@ -43,27 +46,69 @@ static void spare(memfit_pool *pool, mf_clock *c, mf_event event)
         pool->device->table->event_destroy(pool->device, event, NULL);
 }
 
-static bool keeps_time(const memfit_pool *pool)
+bool mf_fence_keeps_time(const memfit_pool *pool)
 {
     return pool->device->table->timer_create && pool->device->table->timer_between;
 }
 
-/* An event that is done; all before it are. It is the last from now on. While nothing is owed to the device nobody asks how
- * long it was idle, and no call is spent on it: then the event counts as done now. */
-static void note_done(memfit_pool *pool, mf_clock *c, mf_event event, uint64_t at_us)
+/* The device had nothing to do until then: so much is lost of what is owed. owed_us: all that ever was, by then. */
+static void count_idle(memfit_pool *pool, mf_clock *c, uint64_t until_us, uint64_t owed_us)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t from = c->last_us > c->idle_to_us ? c->last_us : c->idle_to_us, later = p->owed_all_us - owed_us;
+    if (until_us <= from)
+        return;
+    uint64_t idle = until_us - from, due = p->owed_us > later ? p->owed_us - later : 0;
+    uint64_t lost = due < idle ? due : idle;
+    p->owed_us -= lost;
+    p->lost_now_us += lost;
+    c->idle_to_us = until_us;
+}
+
+/* The event after the last was recorded then, and is not done before done_us. Once the device has more to do what it owed before
+ * the last is none any more; if it had nothing to do meanwhile, that is lost first. */
+static void settle(memfit_pool *pool, mf_clock *c, uint64_t at_us, uint64_t done_us, uint64_t owed_us)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t later = p->owed_all_us - c->last_owed_us;
+    bool idle = at_us > c->last_us;
+    if (idle)
+        count_idle(pool, c, at_us, owed_us);
+    if ((idle || done_us > c->last_us + MORE_US) && p->owed_us > later)
+        p->owed_us = later;
+}
+
+/* Of the stream that most is freed on: what the program is about, not what it copies beside it. NULL: none. */
+static mf_clock *main_clock(memfit_pool *pool)
+{
+    mf_clock *most = NULL;
+    if (!pool->multi)
+        return pool->home == MF_NO_STREAM ? NULL : mf_pages_clock(pool);
+    for (unsigned i = 1; i < pool->lane_count; i++) {
+        mf_lane *lane = pool->lane[i];
+        if (lane->used && !lane->graph && (!most || lane->clock.serial > most->serial))
+            most = &lane->clock;
+    }
+    return most;
+}
+
+/* The oldest event is done. It is the last from now on. While nothing is owed to the device nobody asks how long it was idle, and
+ * no call is spent on it: then the event counts as done now. */
+static void note_done(memfit_pool *pool, mf_clock *c, unsigned i)
 {
     bool asks = c->last && pool->pages.owed_us;
-    uint64_t now = mf_device_now_us(pool->device), done_us = asks ? at_us : now;
+    uint64_t at_us = c->waiting[i].at_us, now = mf_device_now_us(pool->device), done_us = asks ? at_us : now;
     double us;
-    if (asks && !pool->device->table->timer_between(pool->device, c->last, event, &us, NULL))
+    if (asks && !pool->device->table->timer_between(pool->device, c->last, c->waiting[i].event, &us, NULL))
         done_us = c->last_us + (us > 0 ? (uint64_t)us : 0);
     done_us = done_us < at_us ? at_us : done_us < now ? done_us : now;
-    if (c->last) {
-        c->idle_us += at_us > c->last_us ? at_us - c->last_us : 0;
+    if (asks && c == main_clock(pool))
+        settle(pool, c, at_us, done_us, c->waiting[i].owed_us);
+    if (c->last)
         spare(pool, c, c->last);
-    }
-    c->last = event;
+    c->last = c->waiting[i].event;
     c->last_us = done_us;
+    c->last_owed_us = c->waiting[i].owed_us;
 }
 
 static void take_out(mf_clock *c, unsigned first, unsigned count)
@@ -79,8 +124,8 @@ static void reach(memfit_pool *pool, mf_clock *c, unsigned count)
         return;
     uint64_t serial = c->waiting[count - 1].serial;
     for (unsigned i = 0; i < count; i++)
-        if (keeps_time(pool))
-            note_done(pool, c, c->waiting[i].event, c->waiting[i].at_us);
+        if (mf_fence_keeps_time(pool))
+            note_done(pool, c, i);
         else
             spare(pool, c, c->waiting[i].event);
     take_out(c, 0, count);
@@ -114,7 +159,7 @@ static bool put_event(memfit_pool *pool, mf_clock *c)
         thin_out(pool, c);
     if (c->spare_count)
         event = c->spare[--c->spare_count];
-    else if ((keeps_time(pool) ? device->table->timer_create : device->table->event_create)(device, &event, NULL))
+    else if ((mf_fence_keeps_time(pool) ? device->table->timer_create : device->table->event_create)(device, &event, NULL))
         return false;
     if (device->table->event_record(device, event, c->stream, NULL)) {
         spare(pool, c, event);
@@ -123,6 +168,7 @@ static bool put_event(memfit_pool *pool, mf_clock *c)
     }
     c->waiting[c->waiting_count].event = event;
     c->waiting[c->waiting_count].at_us = mf_device_now_us(device);
+    c->waiting[c->waiting_count].owed_us = pool->pages.owed_all_us;
     c->waiting[c->waiting_count++].serial = c->serial;
     c->recorded = c->serial;
     return true;
@@ -206,34 +252,16 @@ uint64_t mf_clock_queued_us(const mf_clock *c)
     return c->waiting_count > next + BEHIND ? c->waiting[c->waiting_count - 1].at_us - c->waiting[next].at_us : 0;
 }
 
-/* Of the stream that most is freed on: what the program is about, not what it copies beside it. NULL: none. */
-static mf_clock *main_clock(memfit_pool *pool)
-{
-    mf_clock *most = NULL;
-    if (!pool->multi)
-        return pool->home == MF_NO_STREAM ? NULL : mf_pages_clock(pool);
-    for (unsigned i = 1; i < pool->lane_count; i++) {
-        mf_lane *lane = pool->lane[i];
-        if (lane->used && !lane->graph && (!most || lane->clock.serial > most->serial))
-            most = &lane->clock;
-    }
-    return most;
-}
-
-uint64_t mf_fence_lead_us(memfit_pool *pool, uint64_t *idle_us)
+uint64_t mf_fence_lead_us(memfit_pool *pool)
 {
     mf_clock *c = pool->device->table->event_sync ? main_clock(pool) : NULL;
-    *idle_us = UINT64_MAX;
     if (!c)
         return 0;
-    (keeps_time(pool) ? put_event : mf_clock_record)(pool, c); /* also behind work of which nothing was freed yet */
+    (mf_fence_keeps_time(pool) ? put_event : mf_clock_record)(pool, c); /* also behind work of which nothing was freed yet */
     mf_clock_look(pool, c);
     uint64_t now = mf_device_now_us(pool->device), since = c->waiting_count ? c->waiting[0].at_us : now;
-    if (keeps_time(pool)) {
-        uint64_t all = c->idle_us + (c->last && since > c->last_us ? since - c->last_us : 0);
-        *idle_us = all > c->idle_seen_us ? all - c->idle_seen_us : 0;
-        c->idle_seen_us += *idle_us;
-    }
+    if (c->last)
+        settle(pool, c, since, now, c->waiting_count ? c->waiting[0].owed_us : pool->pages.owed_all_us);
     return now - since;
 }
 

@@ -17,14 +17,17 @@
  * before it is past what was queued by then, and no more of it than the device was idle. Once the device is past that and
  * has more to do, nothing is owed any more: if it falls idle later, that is the program's own pace. (A program that is
  * stopped by a full queue catches up at no cost; counted until the device fell idle at last, 241 ms were lost in a replay
- * of answers to letters in which the device had waited 41.) Where the pool waits for the device, that is owed, too.
+ * of answers to letters in which the device had waited 41.) Where the pool waits for the device, that is owed, too. What
+ * became of it the events tell (clock.c), each time by itself and in order, however late they are asked. (A program that
+ * paused between requests lost all it owed to the pause, and held 1.09 of its live bytes instead of 1.006.)
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
  *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
  *
- * How long the device was idle is known from above: the time between two looks, less what was still to do at the
- * first (nothing, if what was queued before the first is not done at the second). The first half of that is spent
- * freely. Of the second half: the more of it is spent, the more the pool may hold beyond its peak in use
+ * Where events keep no time it is known from above how long the device was idle: the time between two looks, less what
+ * was still to do at the first (nothing, if what was queued before the first is not done at the second).
+ *
+ * The first half of what may be lost is spent freely. Of the second half: the more of it is spent, the more the pool may hold beyond its peak in use
  * (options.slack, then up to a tenth of the bytes in use more). So a workload that goes on moving pages comes to rest where it need
  * not, rather than run out of time and grow at random.
  *
@@ -343,15 +346,21 @@ uint64_t mf_moves_own(memfit_pool *pool, mf_block **hole, unsigned lane, uint64_
 
 enum { CREDIT = MF_MOVE_WINDOW / MF_MOVE_SHARE, KEPT = MF_SHADOWS - 48 /* old mappings: room for the next moves */ };
 
-bool mf_moves_allowed(memfit_pool *pool)
+/* A hundredth of the time that went by. What there is more at the beginning does not come again. */
+static void earn(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
     uint64_t now = mf_device_now_us(pool->device);
     int64_t more = (int64_t)((now - p->credit_at_us) / MF_MOVE_SHARE), room = CREDIT - p->move_credit_us;
     p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
-    if (room > 0) /* what there is more at the beginning does not come again */
+    if (room > 0)
         p->move_credit_us += more < room ? more : room;
-    return p->move_credit_us > (p->invest ? -CREDIT : 0);
+}
+
+bool mf_moves_allowed(memfit_pool *pool)
+{
+    earn(pool);
+    return pool->pages.move_credit_us > (pool->pages.invest ? -CREDIT : 0);
 }
 
 bool mf_moves_plenty(const memfit_pool *pool)
@@ -370,27 +379,30 @@ double mf_moves_spent(const memfit_pool *pool)
 void mf_moves_look(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    uint64_t idle, lead = mf_fence_lead_us(pool, &idle), now = mf_device_now_us(pool->device);
-    uint64_t passed = now - p->looked_us;
-    if (idle == UINT64_MAX) /* not more than it was not behind */
-        idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0;
-    idle = idle < passed ? idle : passed;
-    uint64_t lost = p->owed_us < idle ? p->owed_us : idle;
-    p->move_credit_us -= (int64_t)lost;
-    pool->lost_us += lost;
-    p->owed_us -= lost;
-    if (lead && now - lead > p->owed_at_us) /* what it is at was queued after that, and it was not idle between */
-        p->owed_us = 0;
+    uint64_t lead = mf_fence_lead_us(pool), now = mf_device_now_us(pool->device), passed = now - p->looked_us;
+    if (!mf_fence_keeps_time(pool)) { /* not more than it was not behind */
+        uint64_t idle = lead < passed && p->lead_us < passed ? passed - p->lead_us : 0;
+        p->lost_now_us = p->owed_us < idle ? p->owed_us : idle;
+        p->owed_us -= p->lost_now_us;
+        if (lead && now - lead > p->owed_at_us) /* what it is at was queued after that, and it was not idle between */
+            p->owed_us = 0;
+    }
+    earn(pool);
+    p->move_credit_us -= (int64_t)p->lost_now_us;
+    pool->lost_us += p->lost_now_us;
+    p->lost_now_us = 0;
     p->lead_us = lead;
     p->looked_us = now;
 }
 
 void mf_moves_owe(memfit_pool *pool, uint64_t us)
 {
-    pool->pages.owed_us += us;
-    if (pool->pages.owed_us > CREDIT) /* no device is further behind than that */
-        pool->pages.owed_us = CREDIT;
-    pool->pages.owed_at_us = mf_device_now_us(pool->device);
+    mf_pages *p = &pool->pages;
+    p->owed_all_us += us;
+    p->owed_us += us;
+    if (p->owed_us > CREDIT) /* no device is further behind than that */
+        p->owed_us = CREDIT;
+    p->owed_at_us = mf_device_now_us(pool->device);
     mf_moves_look(pool);
 }
 

@@ -238,7 +238,9 @@ typedef struct mf_pages {
     bool from_seats;               /* pages are taken from where steps have their places, too */
     bool invest;                   /* pages go to stay (repeat.c): as much again may be spent ahead */
     uint64_t owed_us;              /* time spent while the device had work: lost only if it falls idle later */
-    uint64_t owed_at_us;           /* when that was last spent */
+    uint64_t owed_at_us;           /* when that was last spent, */
+    uint64_t owed_all_us;          /* and how much in all */
+    uint64_t lost_now_us;          /* of it, found by the look at work */
     uint64_t looked_us, lead_us;   /* when the device was last looked at, and how far behind the program it was */
     uint64_t made_now;             /* pages created by the request at work, */
     uint64_t making_us;            /* and the time that took, or waiting for a device with enough to do */

@@ -66,6 +66,75 @@ static void what_a_program_waits_for_is_not_lost(void **state)
     close_place(&p);
 }
 
+/* A program is held up, queues some more and pauses, while the device is not yet past the first: the pause is its own affair,
+ * however long nobody looks. */
+static void a_pause_loses_nothing(void **state)
+{
+    (void)state;
+    enum { PAIRS = 40, MORE = 10, FREES = 80 };
+    place p = open_place(0);
+    memfit_address kept[PAIRS], holes[PAIRS], large, small;
+    for (unsigned i = 0; i < PAIRS; i++) {
+        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
+        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
+    }
+    for (unsigned i = 0; i < 2; i++) { /* it is known when the device was done */
+        mf_moves_look(p.pool);
+        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
+    }
+    mf_sim_handle_us(p.device, 100);
+    mf_sim_lag_us(p.device, p.main, 20000); /* the device has that much to do, all the time */
+    for (unsigned i = 0; i < PAIRS; i++)
+        drop(&p, holes[i], p.main);
+    assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
+    assert_true(p.pool->remaps == 1 && p.pool->pages.owed_us > 500);
+    for (unsigned i = 0; i < MORE; i++) {
+        for (unsigned k = 0; k < FREES; k++) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 65536, 0, 0, p.main, &small, &err), err);
+            drop(&p, small, p.main);
+        }
+        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
+    }
+    mf_moves_look(p.pool);
+    assert_true(p.pool->pages.owed_us > 500);
+    assert_ok(memfit_device_advance(p.device, 1000000, &err), err);
+    mf_moves_look(p.pool);
+    assert_int_equal(p.pool->pages.owed_us, 0);
+    assert_in_range(p.pool->lost_us, 0, 100);
+    mf_sim_lag_us(p.device, p.main, 0);
+    drop(&p, large, p.main);
+    for (unsigned i = 0; i < PAIRS; i++)
+        drop(&p, kept[i], p.main);
+    close_place(&p);
+}
+
+/* A pool that has spent its time on moving pages may hold a tenth more; not any more when time went by. */
+static void what_was_spent_is_earned_again(void **state)
+{
+    (void)state;
+    enum { PAIRS = 40 };
+    for (unsigned later = 0; later < 2; later++) {
+        place p = open_place(0.01);
+        memfit_address kept[PAIRS], holes[PAIRS], large;
+        for (unsigned i = 0; i < PAIRS; i++) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
+            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
+        }
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, holes[i], p.main);
+        uint64_t reserved = p.pool->pages.reserved;
+        p.pool->pages.move_credit_us = -1000;
+        if (later)
+            assert_ok(memfit_device_advance(p.device, 20000000, &err), err);
+        assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
+        assert_true(later ? p.pool->pages.reserved == reserved : p.pool->pages.reserved > reserved + PAIRS / 10);
+        drop(&p, large, p.main);
+        for (unsigned i = 0; i < PAIRS; i++)
+            drop(&p, kept[i], p.main);
+        close_place(&p);
+    }
+}
+
 /* Time spent on moving while the device has work is lost only when the device falls idle before it is past what was queued by
  * then, and no more of it than the device was idle. */
 static void what_the_device_does_not_wait_for_is_not_lost(void **state)
@@ -100,7 +169,8 @@ static void what_the_device_does_not_wait_for_is_not_lost(void **state)
         } else {
             assert_int_equal(pages->owed_us, moving);
             assert_true(pages->move_credit_us >= before);
-            assert_ok(memfit_device_advance(p.device, 20000, &err), err); /* still at work */
+            assert_ok(memfit_device_advance(p.device, 20000, &err), err); /* still at work, with no more to do */
+            mf_sim_lag_us(p.device, p.main, 30000);
             mf_moves_look(p.pool);
             assert_int_equal(pages->owed_us, moving);
             assert_ok(memfit_device_advance(p.device, 100000, &err), err); /* idle since long */
@@ -335,6 +405,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
         cmocka_unit_test(what_a_program_waits_for_is_not_lost),
+        cmocka_unit_test(a_pause_loses_nothing),
+        cmocka_unit_test(what_was_spent_is_earned_again),
         cmocka_unit_test(a_hole_with_pages_is_waited_for),
         cmocka_unit_test(in_flight_inputs_are_waited_for),
         cmocka_unit_test(far_behind_it_is_known_how_far),
