@@ -858,8 +858,7 @@ int main(int argc, char **argv)
         steps(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), argc > 5 ? strtod(argv[5], NULL) : 1);
     if (argc > 4 && !strcmp(only, "ahead"))
         ahead(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10),
-              argc > 5 ? strtoull(argv[5], NULL, 10) : 0,
-              argc > 6 ? strtoull(argv[6], NULL, 10) : 0);
+              argc > 5 ? strtoull(argv[5], NULL, 10) : 0, argc > 6 ? strtoull(argv[6], NULL, 10) : 0);
     if (argc > 3 && !strcmp(only, "play"))
         play(argv[2], strtoull(argv[3], NULL, 10));
     return 0;

@@ -76,7 +76,7 @@ def figures(torch, memfit):
     values = (ctypes.c_uint64 * 16)()
     memfit.memfit_torch_stats(0, values, 16)
     v = dict(zip(STATS, values))
-    return dict(live=v["live_peak"], reserved=v["reserved_peak"], remaps=v["remaps"], remapped_pages=v["remapped_pages"], created_pages=v["created_pages"], stream_waits=v["stream_waits"], moving_us=v["moving_us"])
+    return dict(live=v["live_peak"], reserved=v["reserved_peak"], held=v["reserved"], remaps=v["remaps"], remapped_pages=v["remapped_pages"], created_pages=v["created_pages"], stream_waits=v["stream_waits"], moving_us=v["moving_us"])
 
 
 SLEEP = 20_000_000  # cycles: 10 ms or so
@@ -401,7 +401,7 @@ def child(args):
         sync()
         took = (time.perf_counter() - start) * 1e3 / int(words[1])
         after = figures(torch, memfit) if memfit else {}
-        say(ms=took, spent={k: after[k] - before[k] for k in SPENT if k in after})
+        say(ms=took, spent={k: after[k] - before[k] for k in SPENT if k in after}, **{k: after[k] for k in ("live", "reserved", "held") if k in after})
     say(loss=float(loss), **(dict(live=100, reserved=102) if args.dry_run else figures(torch, memfit)))
     sys.stdout.flush()
     os._exit(0)  # workers and compilers may take their time
@@ -545,7 +545,7 @@ def run_turns(args, part, warm, steps, rounds, deadline, begun=None):
             got = p.answer(deadline)
             if got:
                 times[p.name].append(got["ms"])
-                spent[p.name].append({"steps": steps, **got["spent"]})
+                spent[p.name].append({"steps": steps, **got.pop("spent"), **got})  # with what it holds, and its peaks
             else:
                 print(f"{part}, {p.name}: failed\n  " + "\n  ".join(p.last), file=sys.stderr, flush=True)
                 processes.remove(p)
