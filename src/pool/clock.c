@@ -159,8 +159,8 @@ static bool put_event(memfit_pool *pool, mf_clock *c)
         thin_out(pool, c);
     if (c->spare_count)
         event = c->spare[--c->spare_count];
-    else if ((mf_fence_keeps_time(pool) ? device->table->timer_create : device->table->event_create)(device, &event,
-                                                                                                     NULL))
+    else if (mf_fence_keeps_time(pool) ? device->table->timer_create(device, &event, NULL)
+                                       : device->table->event_create(device, &event, NULL))
         return false;
     if (device->table->event_record(device, event, c->stream, NULL)) {
         spare(pool, c, event);
@@ -258,8 +258,7 @@ uint64_t mf_fence_lead_us(memfit_pool *pool)
     mf_clock *c = pool->device->table->event_sync ? main_clock(pool) : NULL;
     if (!c)
         return 0;
-    (mf_fence_keeps_time(pool) ? put_event : mf_clock_record)(pool,
-                                                              c); /* also behind work of which nothing was freed yet */
+    (mf_fence_keeps_time(pool) ? put_event : mf_clock_record)(pool, c); /* behind what nothing was freed of yet, too */
     mf_clock_look(pool, c);
     uint64_t now = mf_device_now_us(pool->device), since = c->waiting_count ? c->waiting[0].at_us : now;
     if (c->last)
