@@ -660,9 +660,9 @@ static uint64_t done_us(const racing *r)
 }
 
 /* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
- * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short; after every so many requests (0:
- * never) it waits for the device, as a program that looks at its loss does, and pauses. Shows what the pool holds and what expandable segments
- * would, and the time beside that of a pool whose calls take none, in all and in the second half. */
+ * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short. After every so many requests
+ * (0: never) it waits for the device, as a program that looks at its loss does, and pauses. Shows what the pool holds and
+ * what expandable segments would, and the time beside that of a pool whose calls take none, in all and in the second half. */
 static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64_t wait_every, uint64_t pause_us)
 {
     memfit_error err;

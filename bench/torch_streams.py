@@ -621,7 +621,7 @@ def main():
     parser.add_argument("--part", default="orders,graphs,cnn,growing,turns,gpt2")
     parser.add_argument("--allocators", default=",".join(ALLOCATORS), help="of the workloads; expandable#again: once more")
     parser.add_argument("--turns", type=float, default=20, help="seconds for the turns of a workload")
-    parser.add_argument("--steps", type=int, default=0, help="a turn, and so many more turns: where the host is slow for seconds, short turns share what is slow")
+    parser.add_argument("--steps", type=int, default=0, help="in a turn, instead of what the workload has; as many in all. Where the host is slow for seconds, short turns share that")
     parser.add_argument("--ahead", action="store_true", help="the processes of all parts start before the first part")
     parser.add_argument("--cores", type=int, default=0, help="all processes run on the last so many, by turns: where steps wait for Python, one core is faster than another")
     parser.add_argument("--json")
@@ -632,6 +632,8 @@ def main():
     WORKLOADS.update({p: (drawn_steps(p[6:]), 20, 10, 60) for p in parts if p.startswith("drawn:")})
     if any(p not in ("orders", "graphs", *WORKLOADS) for p in parts):
         parser.error(f"--part {args.part}: orders, graphs, {', '.join(WORKLOADS)}")
+    if args.steps < 0:
+        parser.error(f"--steps {args.steps}: a number of steps")
     if not args.dry_run and not os.path.exists(args.library):
         parser.error(f"--library {args.library}: no such file; make builds it")
     end, good, results = time.monotonic() + args.seconds, True, {}
@@ -651,7 +653,7 @@ def main():
         else:
             _, warm, steps, rounds = WORKLOADS[part]
             if args.steps:
-                steps, rounds = args.steps, rounds * steps // args.steps
+                steps, rounds = args.steps, max(1, rounds * steps // args.steps)
             results[part] = run_turns(args, part, warm, steps, rounds, deadline, begun.get(part))
             good = show_turns(part, results[part]) and good
         sys.stdout.flush()

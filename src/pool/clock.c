@@ -51,30 +51,25 @@ bool mf_fence_keeps_time(const memfit_pool *pool)
     return pool->device->table->timer_create && pool->device->table->timer_between;
 }
 
-/* The device had nothing to do until then: so much is lost of what is owed. owed_us: all that ever was, by then. */
-static void count_idle(memfit_pool *pool, mf_clock *c, uint64_t until_us, uint64_t owed_us)
+/* The event after a clock's last one was recorded at at_us, when owed_us had been owed in all, and is not done before done_us. If
+ * the device had nothing to do between the two, so much of what was owed by then is lost. Once it has more to do, nothing is owed
+ * any more of what had been when the last event was recorded. Nothing is known of the time before another stream became the main
+ * one. */
+static void settle(memfit_pool *pool, const mf_clock *c, uint64_t at_us, uint64_t done_us, uint64_t owed_us)
 {
     mf_pages *p = &pool->pages;
-    uint64_t from = c->last_us > c->idle_to_us ? c->last_us : c->idle_to_us, later = p->owed_all_us - owed_us;
-    if (until_us <= from)
-        return;
-    uint64_t idle = until_us - from, due = p->owed_us > later ? p->owed_us - later : 0;
-    uint64_t lost = due < idle ? due : idle;
+    if (p->settled_by != c) {
+        p->settled_by = c;
+        p->settled_us = mf_device_now_us(pool->device);
+    }
+    uint64_t from = c->last_us > p->settled_us ? c->last_us : p->settled_us, to = at_us > from ? at_us : from;
+    uint64_t later = p->owed_all_us - owed_us, due = p->owed_us > later ? p->owed_us - later : 0;
+    uint64_t lost = due < to - from ? due : to - from;
     p->owed_us -= lost;
     p->lost_now_us += lost;
-    c->idle_to_us = until_us;
-}
-
-/* The event after the last was recorded then, and is not done before done_us. Once the device has more to do what it owed before
- * the last is none any more; if it had nothing to do meanwhile, that is lost first. */
-static void settle(memfit_pool *pool, mf_clock *c, uint64_t at_us, uint64_t done_us, uint64_t owed_us)
-{
-    mf_pages *p = &pool->pages;
-    uint64_t later = p->owed_all_us - c->last_owed_us;
-    bool idle = at_us > c->last_us;
-    if (idle)
-        count_idle(pool, c, at_us, owed_us);
-    if ((idle || done_us > c->last_us + MORE_US) && p->owed_us > later)
+    p->settled_us = to;
+    later = p->owed_all_us - c->last_owed_us;
+    if ((at_us > c->last_us || done_us > c->last_us + MORE_US) && p->owed_us > later)
         p->owed_us = later;
 }
 

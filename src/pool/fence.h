@@ -33,15 +33,14 @@ typedef struct mf_clock {
         mf_event event;
         uint64_t serial;
         uint64_t at_us;   /* when it was recorded, */
-        uint64_t owed_us; /* and for how long the pool had held the program up by then */
+        uint64_t owed_us; /* and all that was ever owed by then (moves.c) */
     } waiting[MF_EVENTS]; /* in flight, oldest first; several may stand behind the same serial */
     mf_event spare[MF_EVENTS];
     unsigned waiting_count, spare_count;
     /* Where events keep the time: */
     mf_event last;         /* the newest that was done; 0: none */
     uint64_t last_us;      /* when that was done, */
-    uint64_t last_owed_us; /* and as above */
-    uint64_t idle_to_us;   /* until then it is known, and counted, how long the device had nothing to do */
+    uint64_t last_owed_us; /* and all that was owed when it was recorded */
 } mf_clock;
 
 /* An event behind the present serial. False: none could be recorded (the stream is being captured, or a fault). */
@@ -55,7 +54,7 @@ bool mf_clock_wait_next(memfit_pool *pool, mf_clock *clock); /* until it has mov
 uint64_t mf_clock_queued_us(const mf_clock *clock);
 void mf_clock_end(memfit_pool *pool, mf_clock *clock);
 /* How far the program is ahead of the device at least, on the stream that most is freed on: since when what the device is
- * at has been queued. Where events keep the time, what the pool owes is settled by that (moves.c). */
+ * at has been queued. Where events keep the time, what is owed is settled, too: see settle in clock.c. */
 uint64_t mf_fence_lead_us(memfit_pool *pool);
 bool mf_fence_keeps_time(const memfit_pool *pool);
 

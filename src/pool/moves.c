@@ -18,8 +18,8 @@
  * has more to do, nothing is owed any more: if it falls idle later, that is the program's own pace. (A program that is
  * stopped by a full queue catches up at no cost; counted until the device fell idle at last, 241 ms were lost in a replay
  * of answers to letters in which the device had waited 41.) Where the pool waits for the device, that is owed, too. What
- * became of it the events tell (clock.c), each time by itself and in order, however late they are asked. (A program that
- * paused between requests lost all it owed to the pause, and held 1.09 of its live bytes instead of 1.006.)
+ * became of each time by itself the events tell, in order, however late they are asked (clock.c). (In a replay with pauses
+ * all that was owed counted as lost in the next pause: growing caches held 1.09 of the live bytes instead of 1.006.)
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
  *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
@@ -27,9 +27,9 @@
  * Where events keep no time it is known from above how long the device was idle: the time between two looks, less what
  * was still to do at the first (nothing, if what was queued before the first is not done at the second).
  *
- * The first half of what may be lost is spent freely. Of the second half: the more of it is spent, the more the pool may hold beyond its peak in use
- * (options.slack, then up to a tenth of the bytes in use more). So a workload that goes on moving pages comes to rest where it need
- * not, rather than run out of time and grow at random.
+ * The first half of what may be lost is spent freely. Of the second half: the more of it is spent, the more the pool may
+ * hold beyond its peak in use (options.slack, then up to a tenth of the bytes in use more). So a workload that goes on
+ * moving pages comes to rest where it need not, rather than run out of time and grow at random.
  *
  * While there is plenty, a planned place grows last (place.c). That ends with the first 20 ms of moving, too, noticed or not:
  * ended by what was lost alone, ResNet50 moved seven times a step for 200 steps in which the device never waited.

@@ -241,6 +241,8 @@ typedef struct mf_pages {
     uint64_t owed_at_us;           /* when that was last spent, */
     uint64_t owed_all_us;          /* and how much in all */
     uint64_t lost_now_us;          /* of it, found by the look at work */
+    uint64_t settled_us;           /* until then it is known when the device had nothing to do, */
+    const mf_clock *settled_by;    /* by this clock */
     uint64_t looked_us, lead_us;   /* when the device was last looked at, and how far behind the program it was */
     uint64_t made_now;             /* pages created by the request at work, */
     uint64_t making_us;            /* and the time that took, or waiting for a device with enough to do */

@@ -13,6 +13,30 @@ static place open_place(double slack)
     return open_with(o);
 }
 
+/* Holes and blocks of a page by turns, once the holes are dropped. */
+static void take_pairs(place *p, memfit_address *holes, memfit_address *kept, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        assert_ok(memfit_pool_alloc_on(p->pool, 2 * MiB, 0, 0, p->main, &holes[i], &err), err);
+        assert_ok(memfit_pool_alloc_on(p->pool, 2 * MiB, 0, 0, p->main, &kept[i], &err), err);
+    }
+}
+
+static void drop_all(place *p, const memfit_address *list, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        drop(p, list[i], p->main);
+}
+
+/* Looks twice: from then on it is known when the device was done. */
+static void look_twice(place *p)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        mf_moves_look(p->pool);
+        assert_ok(memfit_device_advance(p->device, 1000, &err), err);
+    }
+}
+
 /* Looks again when the device is past all that was queued before, without being idle between. */
 static void go_past(place *p, memfit_address freed, uint64_t owed)
 {
@@ -40,18 +64,11 @@ static void what_a_program_waits_for_is_not_lost(void **state)
     enum { PAIRS = 40 };
     place p = open_place(0);
     memfit_address kept[PAIRS], holes[PAIRS], large;
-    for (unsigned i = 0; i < PAIRS; i++) {
-        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
-        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
-    }
-    for (unsigned i = 0; i < 2; i++) { /* it is known when the device was done */
-        mf_moves_look(p.pool);
-        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
-    }
+    take_pairs(&p, holes, kept, PAIRS);
+    look_twice(&p);
     mf_sim_handle_us(p.device, 100);
     mf_sim_lag_us(p.device, p.main, 50000); /* the device has that much to do */
-    for (unsigned i = 0; i < PAIRS; i++)
-        drop(&p, holes[i], p.main);
+    drop_all(&p, holes, PAIRS);
     assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
     assert_true(p.pool->remaps == 1 && p.pool->pages.owed_us > 500);
     mf_sim_lag_us(p.device, p.main, 90000); /* more is queued, and waited for */
@@ -61,8 +78,7 @@ static void what_a_program_waits_for_is_not_lost(void **state)
     mf_moves_look(p.pool);
     assert_in_range(p.pool->lost_us, 0, 100);
     mf_sim_lag_us(p.device, p.main, 0);
-    for (unsigned i = 0; i < PAIRS; i++)
-        drop(&p, kept[i], p.main);
+    drop_all(&p, kept, PAIRS);
     close_place(&p);
 }
 
@@ -74,18 +90,11 @@ static void a_pause_loses_nothing(void **state)
     enum { PAIRS = 40, MORE = 10, FREES = 80 };
     place p = open_place(0);
     memfit_address kept[PAIRS], holes[PAIRS], large, small;
-    for (unsigned i = 0; i < PAIRS; i++) {
-        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
-        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
-    }
-    for (unsigned i = 0; i < 2; i++) { /* it is known when the device was done */
-        mf_moves_look(p.pool);
-        assert_ok(memfit_device_advance(p.device, 1000, &err), err);
-    }
+    take_pairs(&p, holes, kept, PAIRS);
+    look_twice(&p);
     mf_sim_handle_us(p.device, 100);
     mf_sim_lag_us(p.device, p.main, 20000); /* the device has that much to do, all the time */
-    for (unsigned i = 0; i < PAIRS; i++)
-        drop(&p, holes[i], p.main);
+    drop_all(&p, holes, PAIRS);
     assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
     assert_true(p.pool->remaps == 1 && p.pool->pages.owed_us > 500);
     for (unsigned i = 0; i < MORE; i++) {
@@ -103,8 +112,38 @@ static void a_pause_loses_nothing(void **state)
     assert_in_range(p.pool->lost_us, 0, 100);
     mf_sim_lag_us(p.device, p.main, 0);
     drop(&p, large, p.main);
-    for (unsigned i = 0; i < PAIRS; i++)
-        drop(&p, kept[i], p.main);
+    drop_all(&p, kept, PAIRS);
+    close_place(&p);
+}
+
+static void ask_and_drop(place *p, memfit_stream stream, unsigned times)
+{
+    memfit_address small;
+    for (unsigned i = 0; i < times; i++) {
+        assert_ok(memfit_pool_alloc_on(p->pool, 65536, 0, 0, stream, &small, &err), err);
+        drop(p, small, stream);
+        mf_moves_look(p->pool);
+    }
+}
+
+/* More is freed on the side stream at last, where nothing was done for long: that says nothing of the device. */
+static void another_main_stream_loses_nothing(void **state)
+{
+    (void)state;
+    place p = open_place(0);
+    mf_sim_lag_us(p.device, p.main, 60000);
+    ask_and_drop(&p, p.main, 1);
+    ask_and_drop(&p, p.side, 20);
+    look_twice(&p); /* the side stream was done then */
+    for (unsigned i = 0; i < 100; i++) {
+        ask_and_drop(&p, p.main, 1);
+        assert_ok(memfit_device_advance(p.device, 50000, &err), err);
+    }
+    uint64_t lost = p.pool->lost_us;
+    mf_moves_owe(p.pool, 5000);
+    ask_and_drop(&p, p.side, 200);
+    assert_int_equal(p.pool->lost_us, lost);
+    mf_sim_lag_us(p.device, p.main, 0);
     close_place(&p);
 }
 
@@ -116,12 +155,8 @@ static void what_was_spent_is_earned_again(void **state)
     for (unsigned later = 0; later < 2; later++) {
         place p = open_place(0.01);
         memfit_address kept[PAIRS], holes[PAIRS], large;
-        for (unsigned i = 0; i < PAIRS; i++) {
-            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
-            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
-        }
-        for (unsigned i = 0; i < PAIRS; i++)
-            drop(&p, holes[i], p.main);
+        take_pairs(&p, holes, kept, PAIRS);
+        drop_all(&p, holes, PAIRS);
         uint64_t reserved = p.pool->pages.reserved;
         p.pool->pages.move_credit_us = -1000;
         if (later)
@@ -129,8 +164,7 @@ static void what_was_spent_is_earned_again(void **state)
         assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
         assert_true(later ? p.pool->pages.reserved == reserved : p.pool->pages.reserved > reserved + PAIRS / 10);
         drop(&p, large, p.main);
-        for (unsigned i = 0; i < PAIRS; i++)
-            drop(&p, kept[i], p.main);
+        drop_all(&p, kept, PAIRS);
         close_place(&p);
     }
 }
@@ -141,18 +175,22 @@ static void what_the_device_does_not_wait_for_is_not_lost(void **state)
 {
     (void)state;
     enum { PAIRS = 40 };
-    for (unsigned busy = 0; busy < 3; busy++) { /* idle; then idle later; with more work then */
+    /* idle; idle later; with more work then; each with events that keep the time, and without */
+    for (unsigned i = 0; i < 6; i++) {
+        unsigned busy = i / 2;
         place p = open_place(0);
+        mf_device_table untimed = *p.device->table;
+        const mf_device_table *timed = p.device->table;
+        untimed.timer_create = NULL;
+        untimed.timer_between = NULL;
+        if (i % 2)
+            p.device->table = &untimed;
         mf_pages *pages = &p.pool->pages;
         memfit_address kept[PAIRS], holes[PAIRS], odd, large;
-        for (unsigned i = 0; i < PAIRS; i++) {
-            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &holes[i], &err), err);
-            assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &kept[i], &err), err);
-        }
+        take_pairs(&p, holes, kept, PAIRS);
         if (busy)
             mf_sim_lag_us(p.device, p.main, 50000);
-        for (unsigned i = 0; i < PAIRS; i++)
-            drop(&p, holes[i], p.main);
+        drop_all(&p, holes, PAIRS);
         /* a first look at the device */
         assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &odd, &err), err);
         assert_ok(memfit_device_advance(p.device, 10000, &err), err);
@@ -182,8 +220,8 @@ static void what_the_device_does_not_wait_for_is_not_lost(void **state)
         }
         drop(&p, large, p.main);
         drop(&p, odd, p.main);
-        for (unsigned i = busy == 2; i < PAIRS; i++)
-            drop(&p, kept[i], p.main);
+        drop_all(&p, kept + (busy == 2), PAIRS - (busy == 2));
+        p.device->table = timed;
         close_place(&p);
     }
 }
@@ -406,6 +444,7 @@ int main(void)
         cmocka_unit_test(what_the_device_does_not_wait_for_is_not_lost),
         cmocka_unit_test(what_a_program_waits_for_is_not_lost),
         cmocka_unit_test(a_pause_loses_nothing),
+        cmocka_unit_test(another_main_stream_loses_nothing),
         cmocka_unit_test(what_was_spent_is_earned_again),
         cmocka_unit_test(a_hole_with_pages_is_waited_for),
         cmocka_unit_test(in_flight_inputs_are_waited_for),
