@@ -346,6 +346,14 @@ static void let_go(memfit_pool *pool, mf_used *u)
     drop_used(f, u);
 }
 
+bool mf_fence_holds(const memfit_pool *pool, unsigned lane)
+{
+    const mf_used *u = pool->fence.held;
+    while (u && (!u->block || u->lane != lane))
+        u = u->next;
+    return u;
+}
+
 bool mf_fence_release_held(memfit_pool *pool)
 {
     bool any = false;

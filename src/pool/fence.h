@@ -34,15 +34,23 @@ typedef struct mf_clock {
         uint64_t serial;
         uint64_t at_us;   /* when it was recorded, */
         uint64_t owed_us; /* and all that was ever owed by then (moves.c) */
+        bool timed;       /* it keeps the time (clock.c) */
     } waiting[MF_EVENTS]; /* in flight, oldest first; several may stand behind the same serial */
-    mf_event spare[MF_EVENTS];
-    unsigned waiting_count, spare_count;
-    /* Where events keep the time: */
-    mf_event last;         /* the newest that was done; 0: none */
-    uint64_t last_us;      /* when that was done, */
+    struct {
+        mf_event event[MF_EVENTS];
+        unsigned count;
+    } spare[2]; /* plain ones, and those that keep the time */
+    unsigned waiting_count;
+    /* Where events can keep the time: */
+    mf_event timer;        /* the newest done of those that do; 0: none */
+    uint64_t timer_us;     /* when that was done */
+    uint64_t timed_at_us;  /* when the newest of them was recorded */
+    uint64_t last_us;      /* when the newest event that was done was, at the earliest; 0: none was; */
     uint64_t last_owed_us; /* and all that was owed when it was recorded */
+    bool known;            /* it was done then, not later */
 } mf_clock;
 
+bool mf_clock_asks(const memfit_pool *pool); /* enough time is owed to ask for what became of it */
 /* An event behind the present serial. False: none could be recorded (the stream is being captured, or a fault). */
 bool mf_clock_record(memfit_pool *pool, mf_clock *clock);
 void mf_clock_look(memfit_pool *pool, mf_clock *clock); /* moves `safe` on as far as the device has come */
@@ -89,6 +97,7 @@ bool mf_fence_is_graph(const memfit_pool *pool, unsigned lane);
 memfit_status mf_fence_hold_block(memfit_pool *pool, mf_block *block, unsigned lane, bool *held, memfit_error *err);
 memfit_status mf_fence_hold_slot(memfit_pool *pool, mf_slab *slab, uint32_t index, unsigned lane, bool *held,
                                  memfit_error *err);
+bool mf_fence_holds(const memfit_pool *pool, unsigned lane);    /* a block that comes back to this lane */
 bool mf_fence_release_held(memfit_pool *pool);                  /* those that nothing waits for any more; false: none */
 void mf_fence_forget_lane(memfit_pool *pool, unsigned lane);    /* its stream is past everything, and goes */
 bool mf_fence_names(const memfit_pool *pool, mf_stream stream); /* is a live block used on it? */

@@ -167,13 +167,24 @@ bool mf_lanes_wait(memfit_pool *pool)
     return any;
 }
 
-/* Much is queued behind the event, so the device does not fall idle. */
-bool mf_lanes_wait_some(memfit_pool *pool)
+uint64_t mf_lanes_lead_us(const memfit_pool *pool)
+{
+    uint64_t now = mf_device_now_us(pool->device), most = 0;
+    for (unsigned i = 1; i < pool->lane_count; i++) {
+        const mf_clock *c = &pool->lane[i]->clock;
+        uint64_t lead = may_become_safe(pool->lane[i]) && c->waiting_count ? now - c->waiting[0].at_us : 0;
+        most = lead > most ? lead : most;
+    }
+    return most;
+}
+
+/* So much is queued behind the event that the device does not fall idle. */
+bool mf_lanes_wait_some(memfit_pool *pool, uint64_t least_us)
 {
     mf_lane *most = NULL;
     for (unsigned i = 1; i < pool->lane_count; i++) {
         mf_lane *lane = pool->lane[i];
-        if (may_become_safe(lane) && mf_clock_queued_us(&lane->clock) >= MF_QUEUED_US &&
+        if (may_become_safe(lane) && mf_clock_queued_us(&lane->clock) >= least_us &&
             (!most || mf_clock_queued_us(&lane->clock) > mf_clock_queued_us(&most->clock)))
             most = lane;
     }

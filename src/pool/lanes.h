@@ -19,10 +19,12 @@ static inline memfit_status mf_lane_of(memfit_pool *pool, mf_stream stream, unsi
  * became free. */
 bool mf_lanes_poll(memfit_pool *pool, bool events);
 bool mf_lanes_poll_for(memfit_pool *pool,
-                       unsigned lane); /* the same for a request on a lane, whose own holes stay its own */
-void mf_lanes_look(memfit_pool *pool); /* how far streams are: nothing changes hands */
-/* Waits until the stream that has most to do is a bit further, but not done. False: there is none, or it may not. */
-bool mf_lanes_wait_some(memfit_pool *pool);
+                       unsigned lane);              /* the same for a request on a lane, whose own holes stay its own */
+void mf_lanes_look(memfit_pool *pool);              /* how far streams are: nothing changes hands */
+uint64_t mf_lanes_lead_us(const memfit_pool *pool); /* of the program, before the stream that is furthest behind */
+/* Waits until the stream that has most to do is a bit further, and has so much to do behind that. False: there is none, or it may
+ * not. */
+bool mf_lanes_wait_some(memfit_pool *pool, uint64_t least_us);
 bool mf_lanes_wait(memfit_pool *pool); /* waits for every stream; true when something became free */
 memfit_status mf_lane_for_graph(memfit_pool *pool, uint64_t graph, unsigned *lane, memfit_error *err);
 void mf_lane_forget(memfit_pool *pool, unsigned lane); /* its stream is past everything: what it has is everybody's */

@@ -19,7 +19,9 @@
  * stopped by a full queue catches up at no cost; counted until the device fell idle at last, 241 ms were lost in a replay
  * of answers to letters in which the device had waited 41.) Where the pool waits for the device, that is owed, too. What
  * became of each time by itself the events tell, in order, however late they are asked (clock.c). (In a replay with pauses
- * all that was owed counted as lost in the next pause: growing caches held 1.09 of the live bytes instead of 1.006.)
+ * all that was owed counted as lost in the next pause: growing caches held 1.09 of the live bytes instead of 1.006.) Nor does a
+ * program earn in a pause what it may lose: of the time between two requests no more than 100 ms count. (Where three programs
+ * went by turns on a card, each lost up to three times its part of the time it was at work.)
  *
  *     program   ...queue a   |move|   queue b   |wait for a|   queue c ...
  *     device        ...  a ........................ a  b ........ b  c ...       nothing is lost
@@ -28,7 +30,7 @@
  * was still to do at the first (nothing, if what was queued before the first is not done at the second).
  *
  * The first half of what may be lost is spent freely. Of the second half: the more of it is spent, the more the pool may
- * hold beyond its peak in use (options.slack, then up to a tenth of the bytes in use more). So a workload that goes on
+ * hold beyond its peak in use (options.slack, then up to a tenth of the bytes in use). So a workload that goes on
  * moving pages comes to rest where it need not, rather than run out of time and grow at random.
  *
  * While there is plenty, a planned place grows last (place.c). That ends with the first 20 ms of moving, too, noticed or not:
@@ -355,6 +357,17 @@ static void earn(memfit_pool *pool)
     p->credit_at_us = now - (now - p->credit_at_us) % MF_MOVE_SHARE;
     if (room > 0)
         p->move_credit_us += more < room ? more : room;
+}
+
+/* A program that rests loses nothing, and is owed nothing: what it may lose is a part of the time it is at work. */
+void mf_moves_asked(memfit_pool *pool)
+{
+    mf_pages *p = &pool->pages;
+    uint64_t now = mf_device_now_us(pool->device), pause = now - p->asked_at_us;
+    if (pause > MF_MOVE_PAUSE)
+        p->credit_at_us +=
+            pause - MF_MOVE_PAUSE < now - p->credit_at_us ? pause - MF_MOVE_PAUSE : now - p->credit_at_us;
+    p->asked_at_us = now;
 }
 
 bool mf_moves_allowed(memfit_pool *pool)

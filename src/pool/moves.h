@@ -25,6 +25,7 @@ void mf_moves_tidy(memfit_pool *pool);             /* looks how far streams are;
 bool mf_moves_allowed(memfit_pool *pool);          /* is there time left for moving pages? */
 bool mf_moves_plenty(const memfit_pool *pool);     /* is it early, and are three quarters of that left? */
 double mf_moves_spent(const memfit_pool *pool);    /* how much of the second half of it is spent: from 0 to 1 */
+void mf_moves_asked(memfit_pool *pool);            /* at every request, before anything else */
 void mf_moves_look(memfit_pool *pool);             /* how far the device is: before such time, and now and then */
 void mf_moves_owe(memfit_pool *pool, uint64_t us); /* time the program was held up, since the last look */
 void mf_moves_charge(memfit_pool *pool, uint64_t us); /* time that went into it, since the last look */

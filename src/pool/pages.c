@@ -29,7 +29,7 @@
 
 #include "base/error.h"
 
-enum { MORE_PART = 10 }; /* of the bytes in use: so much more than the slack when no time is left for moving pages */
+enum { MOST_PART = 10 }; /* of the bytes in use: so much more may be held when no time is left for moving pages */
 
 bool mf_pages_init(memfit_pool *pool)
 {
@@ -92,8 +92,8 @@ memfit_status mf_pool_open_to(memfit_pool *pool, mf_device *other, memfit_error 
 /* How much more than the bytes in use the pool may hold rather than move pages: now, with so much of the time for it spent. */
 static uint64_t slack_of(const memfit_pool *pool, uint64_t use, double spent)
 {
-    double more = pool->options.slack > 0 ? spent / MORE_PART : 0;
-    return (uint64_t)((double)use * (pool->options.slack + more));
+    double slack = pool->options.slack, most = 1.0 / MOST_PART;
+    return (uint64_t)((double)use * (slack > 0 && slack < most ? slack + spent * (most - slack) : slack));
 }
 
 /* Pages the pool may hold before it moves some rather than make new ones. */
@@ -318,7 +318,7 @@ memfit_status mf_pages_fill(memfit_pool *pool, memfit_error *err)
 }
 
 /* What was idle all the time since the last purge is given back. No page carries a date: the fewest idle pages seen in
- * the interval are as many as nobody needed. What the pool may hold beside what was needed stays, the slack and a tenth:
+ * the interval are as many as nobody needed. What the pool may hold beside what was needed stays, the slack and up to a tenth:
  * steps came to rest with it, and would move pages until it is made again. */
 void mf_pages_purge(memfit_pool *pool)
 {

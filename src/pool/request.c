@@ -203,7 +203,7 @@ void mf_pool_now_and_then(memfit_pool *pool)
     mf_pool_decide_keeping(pool);
     if (pool->central_calls % POLL_EVERY)
         return;
-    if (pool->pages.owed_us)
+    if (mf_clock_asks(pool))
         mf_moves_look(pool);
     if (pool->multi)
         mf_lanes_look(pool);
@@ -256,6 +256,7 @@ static void poison(memfit_pool *pool, const mf_request *r, memfit_address addres
 memfit_status mf_pool_request(memfit_pool *pool, const mf_request *r, memfit_address *address, memfit_error *err)
 {
     pthread_mutex_lock(&pool->lock);
+    mf_moves_asked(pool);
     mf_cache_settle(pool, r->owner);
     unsigned lane;
     memfit_address found;

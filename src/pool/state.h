@@ -60,6 +60,7 @@ enum {
     MF_MOVE_WINDOW = 10000000, /* microseconds over which this holds; */
     MF_MOVE_FIRST = 2,         /* so many times as much at the beginning, */
     MF_MOVE_EARLY = 20000,     /* which ends when so much has gone into it */
+    MF_MOVE_PAUSE = 100000,    /* microseconds between requests; longer is not the program's time */
 };
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
@@ -234,7 +235,8 @@ typedef struct mf_pages {
     mf_handle *unclean;            /* mapped, but neither usable nor unmappable when last tried: a device fault */
     mf_handle *unused;             /* records */
     int64_t move_credit_us;        /* time that may still be spent on moving pages while there is room to grow */
-    uint64_t credit_at_us;         /* when it was last added to */
+    uint64_t credit_at_us;         /* when it was last added to, less pauses */
+    uint64_t asked_at_us;          /* when the last request came */
     bool from_seats;               /* pages are taken from where steps have their places, too */
     bool invest;                   /* pages go to stay (repeat.c): as much again may be spent ahead */
     uint64_t owed_us;              /* time spent while the device had work: lost only if it falls idle later */

@@ -335,7 +335,7 @@ static void test_purge(void **state)
     end(pool, device);
 }
 
-/* All that the pool may ever hold beside the bytes in use rather than move pages, the slack and a tenth, is not given
+/* All that the pool may ever hold beside the bytes in use rather than move pages, the slack and up to a tenth, is not given
  * back: steps have come to rest with it, and would move pages until it is made again (on an H200: from no page in 408
  * steps to 50 and more in every 24). */
 static void test_purge_keeps_slack(void **state)
@@ -351,7 +351,7 @@ static void test_purge_keeps_slack(void **state)
         mf_sim_advance_us(device, 1100000);
         assert_ok(memfit_pool_poll(pool, &err), err);
     }
-    assert_int_equal(info_of(pool).reserved_bytes, 36 * MiB);
+    assert_int_equal(info_of(pool).reserved_bytes, 34 * MiB); /* and a tenth is less than two pages */
     drop(pool, b);
     for (int i = 0; i < 2; i++) {
         mf_sim_advance_us(device, 1100000);

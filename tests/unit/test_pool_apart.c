@@ -171,6 +171,49 @@ static void no_page_of_the_place_is_taken(void **state)
     close_place(&s.p);
 }
 
+/* Inputs are made on a side stream, in room that is wanted only meanwhile, three ahead of a main stream that is one and a half steps
+ * behind. What holds another one would hold more than a tenth beside what is in use. What was freed comes back to the side stream:
+ * it is waited for, the device has more to do meanwhile, and no page moves. */
+static void inputs_come_back_before_pages_do(void **state)
+{
+    (void)state;
+    enum { STEPS = 200, BLOCKS = 24, STEP_US = 6000, AHEAD = 3 };
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = 0.0025;
+    place p = open_with(o);
+    memfit_address input[AHEAD + 1] = {0}, room, layer[BLOCKS], model;
+    assert_ok(memfit_pool_alloc_on(p.pool, 100 * MiB, 0, 0, p.main, &model, &err), err);
+    mf_sim_lag_us(p.device, p.main, STEP_US * 3 / 2);
+    mf_sim_lag_us(p.device, p.side, 500);
+    uint64_t pages = 0;
+    for (unsigned i = 0; i < STEPS + AHEAD; i++) {
+        pages = i == STEPS / 2 ? p.pool->remapped_pages : pages;
+        if (input[0])
+            drop(&p, input[0], p.side);
+        memmove(input, input + 1, AHEAD * sizeof *input);
+        input[AHEAD] = 0;
+        if (i < STEPS) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 24 * MiB, 0, 0, p.side, &room, &err), err);
+            assert_ok(memfit_pool_alloc_on(p.pool, 16 * MiB, 0, 0, p.side, &input[AHEAD], &err), err);
+            drop(&p, room, p.side);
+            assert_ok(memfit_pool_use_on(p.pool, input[AHEAD], p.main, &err), err);
+        }
+        for (unsigned k = 0; k < BLOCKS; k++) {
+            assert_ok(memfit_pool_alloc_on(p.pool, 10 * MiB, 0, 0, p.main, &layer[k], &err), err);
+            assert_ok(memfit_device_advance(p.device, STEP_US / BLOCKS, &err), err);
+        }
+        for (unsigned k = BLOCKS; k--;)
+            drop(&p, layer[k], p.main);
+    }
+    memfit_pool_info info = look(&p);
+    assert_true(info.reserved_peak_bytes < info.in_use_peak_bytes / 10 * 11);
+    assert_true(info.stream_waits && info.remapped_pages == pages && !p.pool->lost_us);
+    drop(&p, model, p.main);
+    mf_sim_lag_us(p.device, p.main, 0);
+    mf_sim_lag_us(p.device, p.side, 0);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +223,7 @@ int main(void)
         cmocka_unit_test(the_main_stream_is_found),
         cmocka_unit_test(a_block_goes_where_the_pages_are),
         cmocka_unit_test(no_page_of_the_place_is_taken),
+        cmocka_unit_test(inputs_come_back_before_pages_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,12 @@
 /*
  * test_pool_lead.c: a program that is ahead of the device: what it spends meanwhile on moving pages and on waiting is not
- * lost, and what is in flight is waited for rather than held many times over. On sim, whose streams lag.
+ * lost, and what is in flight is waited for rather than held many times over. On sim, whose streams lag. It is long because
+ * all of it needs the same scenes of a device that is behind.
  */
 #include "stream_place.h"
 
 #include "pool/moves.h"
+#include "pool/pages.h"
 
 static place open_place(double slack)
 {
@@ -147,22 +149,25 @@ static void another_main_stream_loses_nothing(void **state)
     close_place(&p);
 }
 
-/* A pool that has spent its time on moving pages may hold a tenth more; not any more when time went by. */
+/* A pool that has spent its time on moving pages may hold a tenth; not any more when the program was at work for a while. That it
+ * was there, and asked for nothing, earns nothing. */
 static void what_was_spent_is_earned_again(void **state)
 {
     (void)state;
-    enum { PAIRS = 40 };
-    for (unsigned later = 0; later < 2; later++) {
+    enum { PAIRS = 40, LATER_US = 20000000, NOT, RESTS, WORKS };
+    for (unsigned way = NOT; way <= WORKS; way++) {
         place p = open_place(0.01);
         memfit_address kept[PAIRS], holes[PAIRS], large;
         take_pairs(&p, holes, kept, PAIRS);
         drop_all(&p, holes, PAIRS);
-        uint64_t reserved = p.pool->pages.reserved;
-        p.pool->pages.move_credit_us = -1000;
-        if (later)
-            assert_ok(memfit_device_advance(p.device, 20000000, &err), err);
+        uint64_t reserved = p.pool->pages.reserved, every_us = way == WORKS ? LATER_US / 400 : LATER_US;
+        p.pool->pages.move_credit_us = -2000;
+        for (uint64_t us = 0; way != NOT && us < LATER_US; us += every_us) {
+            assert_ok(memfit_device_advance(p.device, every_us, &err), err);
+            ask_and_drop(&p, p.main, 1);
+        }
         assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
-        assert_true(later ? p.pool->pages.reserved == reserved : p.pool->pages.reserved > reserved + PAIRS / 10);
+        assert_true(way == WORKS ? p.pool->pages.reserved == reserved : p.pool->pages.reserved > reserved + PAIRS / 10);
         drop(&p, large, p.main);
         drop_all(&p, kept, PAIRS);
         close_place(&p);
@@ -367,6 +372,190 @@ static void old_mappings_that_run_out_are_waited_for(void **state)
     assert_ok(memfit_device_close(device, &err), err);
 }
 
+/* ---- which events keep the time ------------------------------------------------------------------------------- */
+
+enum { EVENTS = 1024, HOLES = 40 };
+
+static const mf_device_table *real;
+static struct {
+    bool timed[EVENTS]; /* by event */
+    unsigned plain, timers;
+} put;
+
+static memfit_status make_plain(mf_device *device, mf_event *event, memfit_error *e)
+{
+    memfit_status status = real->event_create(device, event, e);
+    if (!status)
+        put.timed[*event % EVENTS] = false;
+    return status;
+}
+
+static memfit_status make_timer(mf_device *device, mf_event *event, memfit_error *e)
+{
+    memfit_status status = real->timer_create(device, event, e);
+    if (!status)
+        put.timed[*event % EVENTS] = true;
+    return status;
+}
+
+static memfit_status count_record(mf_device *device, mf_event event, mf_stream stream, memfit_error *e)
+{
+    *(put.timed[event % EVENTS] ? &put.timers : &put.plain) += 1;
+    return real->event_record(device, event, stream, e);
+}
+
+static memfit_status only_timers(mf_device *device, mf_event from, mf_event to, double *us, memfit_error *e)
+{
+    assert_true(put.timed[from % EVENTS] && put.timed[to % EVENTS]);
+    return real->timer_between(device, from, to, us, e);
+}
+
+/* A place whose events are counted, by kind. */
+static place open_counted(mf_device_table *table)
+{
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.no_thread_caches = true; /* every free is counted */
+    place p = open_with(o);
+    real = p.device->table;
+    *table = *real;
+    table->event_create = make_plain;
+    table->timer_create = make_timer;
+    table->event_record = count_record;
+    table->timer_between = only_timers;
+    p.device->table = table;
+    return p;
+}
+
+static void close_counted(place *p)
+{
+    p->device->table = real;
+    close_place(p);
+}
+
+/* With an event behind every 64th. */
+static void free_many(place *p, unsigned count)
+{
+    memfit_address small;
+    p->pool->pages.stamp_until = UINT64_MAX;
+    while (count--) {
+        assert_ok(memfit_pool_alloc_on(p->pool, 65536, 0, 0, p->main, &small, &err), err);
+        drop(p, small, p->main);
+        assert_ok(memfit_device_advance(p->device, 10, &err), err);
+    }
+}
+
+/* Only those of looks, which stand before and after every move, and what is put while something is owed: such an event
+ * holds the device up. What is lost is found all the same: the device is idle, at once, soon, or not for long. */
+static void events_keep_the_time_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    static const uint64_t lag_us[] = {0, 5, 300, 20000};
+    for (unsigned i = 0; i < 4; i++) {
+        mf_device_table table;
+        place p = open_counted(&table);
+        memfit_address kept[HOLES], holes[HOLES], large, other;
+        take_pairs(&p, holes, kept, HOLES);
+        free_many(&p, 1); /* its page is there from now on */
+        mf_sim_lag_us(p.device, p.main, lag_us[i]);
+        put.plain = put.timers = 0;
+        free_many(&p, 640);
+        assert_true(put.plain >= 9 && !put.timers);
+        drop_all(&p, holes, HOLES);
+        put.plain = put.timers = 0;
+        mf_sim_handle_us(p.device, 100);
+        assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
+        uint64_t moving = p.pool->moving_us, lost = moving > lag_us[i] ? moving - lag_us[i] : 0;
+        assert_true(p.pool->remaps == 1 && moving > 500);
+        assert_true(put.timers >= 2 && put.timers <= 4 && put.plain <= 2);
+        put.plain = put.timers = 0;
+        if (!lost) {
+            assert_int_equal(p.pool->pages.owed_us, moving);
+            for (unsigned late = 0; late < 2; late++) { /* one a millisecond is enough */
+                put.plain = put.timers = 0;
+                assert_ok(memfit_device_advance(p.device, late * 1000, &err), err);
+                free_many(&p, 1);
+                assert_true(mf_clock_record(p.pool, mf_pages_clock(p.pool)));
+                assert_true(late ? put.timers && !put.plain : put.plain && !put.timers);
+            }
+            free_many(&p, 640); /* owed all the time: looked at now and then */
+            assert_true(put.timers >= 9);
+            assert_ok(memfit_device_advance(p.device, 15000, &err), err); /* it is past the move, with more to do */
+        } else {
+            free_many(&p, 100);
+        }
+        mf_moves_look(p.pool);
+        uint64_t more = p.pool->moving_us - moving; /* for a page of the small ones */
+        lost += more > lag_us[i] ? more - lag_us[i] : 0;
+        assert_in_range(p.pool->lost_us, lost > 50 ? lost - 50 : lost, lost ? lost + 50 : 0);
+        assert_int_equal(p.pool->pages.owed_us, 0);
+        p.pool->pages.owed_us = i % 2 ? 50 : 0; /* too little to ask for */
+        free_many(&p, 1);
+        put.plain = put.timers = 0;
+        free_many(&p, 640);
+        assert_true(put.plain >= 9 && !put.timers);
+        mf_sim_lag_us(p.device, p.main, 0);
+        assert_ok(memfit_pool_alloc_on(p.pool, 2 * MiB, 0, 0, p.main, &other, &err), err);
+        drop(&p, other, p.main);
+        drop(&p, large, p.main);
+        drop_all(&p, kept, HOLES);
+        close_counted(&p);
+    }
+}
+
+/* Of plain events it is not known when they were done. Time is owed with no look before, and the device, which is
+ * behind, was at work meanwhile: nothing is lost, whether it is looked at often or once. */
+static void behind_plain_events_nothing_is_lost(void **state)
+{
+    (void)state;
+    for (unsigned looks = 0; looks < 2; looks++) {
+        mf_device_table table;
+        place p = open_counted(&table);
+        free_many(&p, 1); /* its page is there from now on */
+        look_twice(&p);
+        mf_sim_lag_us(p.device, p.main, 20000);
+        free_many(&p, 640);
+        assert_ok(memfit_device_advance(p.device, 5000, &err), err);
+        mf_moves_owe(p.pool, 5000);
+        assert_int_equal(p.pool->pages.owed_us, 5000);
+        for (unsigned i = 0; i < 20; i++) {
+            free_many(&p, 200);
+            if (looks || i == 19)
+                mf_moves_look(p.pool);
+        }
+        assert_int_equal(p.pool->lost_us, 0);
+        assert_int_equal(p.pool->pages.owed_us, 0);
+        mf_sim_lag_us(p.device, p.main, 0);
+        close_counted(&p);
+    }
+}
+
+/* So many events are in flight that some have to go, those before and after a move, too. */
+static void where_events_had_to_go_nothing_is_lost(void **state)
+{
+    (void)state;
+    mf_device_table table;
+    place p = open_counted(&table);
+    memfit_address kept[HOLES], holes[HOLES], large;
+    take_pairs(&p, holes, kept, HOLES);
+    free_many(&p, 1);
+    look_twice(&p);
+    mf_sim_lag_us(p.device, p.main, 200000);
+    drop_all(&p, holes, HOLES);
+    free_many(&p, 5000);
+    assert_int_equal(mf_pages_clock(p.pool)->waiting_count, MF_EVENTS);
+    mf_sim_handle_us(p.device, 100);
+    assert_ok(memfit_pool_alloc_on(p.pool, 40 * MiB, 0, 0, p.main, &large, &err), err);
+    assert_true(p.pool->remaps == 1 && p.pool->pages.owed_us > 500);
+    for (unsigned i = 0; i < 25; i++)
+        free_many(&p, 1000);
+    assert_int_equal(p.pool->lost_us, 0);
+    assert_int_equal(p.pool->pages.owed_us, 0);
+    mf_sim_lag_us(p.device, p.main, 0);
+    drop(&p, large, p.main);
+    drop_all(&p, kept, HOLES);
+    close_counted(&p);
+}
+
 /* ---- at random, against a list ------------------------------------------------------------------------------ */
 
 enum { MOST = 64 };
@@ -450,6 +639,9 @@ int main(void)
         cmocka_unit_test(in_flight_inputs_are_waited_for),
         cmocka_unit_test(far_behind_it_is_known_how_far),
         cmocka_unit_test(old_mappings_that_run_out_are_waited_for),
+        cmocka_unit_test(events_keep_the_time_where_it_is_asked_for),
+        cmocka_unit_test(behind_plain_events_nothing_is_lost),
+        cmocka_unit_test(where_events_had_to_go_nothing_is_lost),
         cmocka_unit_test(streams_that_lag_at_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
