@@ -830,8 +830,125 @@ static void play(const char *path, uint64_t handle_us)
     free(all);
 }
 
+/* ---- programs with several streams, recorded without a card (torch_record.py) ------------------------------------- */
+
+typedef struct
+    runner { /* a program and what its streams have to do; two of them: real, and one whose pool takes no time */
+    uint64_t now, end[SHIM_STREAMS], queue[SHIM_STREAMS][QUEUE], queued[SHIM_STREAMS];
+} runner;
+
+/* Work for a stream, in nanoseconds; the program waits where its queue is full. */
+static void run_on(runner *r, int stream, uint64_t work)
+{
+    uint64_t *full = &r->queue[stream][r->queued[stream]++ % QUEUE];
+    r->now = r->now > *full ? r->now : *full;
+    r->end[stream] = (r->end[stream] > r->now ? r->end[stream] : r->now) + work;
+    *full = r->end[stream];
+}
+
+static uint64_t runs_until(const runner *r)
+{
+    uint64_t end = r->now;
+    for (int i = 0; i < SHIM_STREAMS; i++)
+        end = r->end[i] > end ? r->end[i] : end;
+    return end;
+}
+
+/* Plays such a file through a pool as PyTorch's, on sim. An operation takes the program HOST_US, so it runs ahead where kernels
+ * are long. Streams do not slow each other. Shows the same as `ahead`, but for expandable segments. */
+static void race_streams(const char *path, uint64_t handle_us, uint64_t host_us)
+{
+    FILE *file = fopen(path, "r");
+    memfit_error err;
+    struct {
+        memfit_address at;
+        uint64_t bytes;
+    } *blocks = NULL;
+    size_t room = 0, lines = 0, ids = 0;
+    runner *real = calloc(2, sizeof *real), *ideal = real + 1;
+    memfit_device *device = open_sim(139 * 1024 * MiB);
+    memfit_pool *pool = torch_pool(device, handle_us);
+    memfit_stream streams[SHIM_STREAMS] = {0};
+    for (int i = 1; i < SHIM_STREAMS; i++)
+        must(memfit_stream_create(device, &streams[i], &err), &err);
+    uint64_t began = mf_device_now_us(device), live = 0, peak = 0, half[2] = {0}, moving = 0, lost = 0, moved = 0;
+    char op;
+    unsigned id;
+    int stream, used = 0;
+    unsigned long long us, bytes, last_us = 0, half_us;
+    while (file && fscanf(file, "%llu %c %u %llu %d", &us, &op, &id, &bytes, &stream) == 5) {
+        lines++;
+        ids = id > ids ? id : ids;
+        last_us = us;
+        used = stream < SHIM_STREAMS && stream > used ? stream : used;
+    }
+    if (!lines)
+        fprintf(stderr, "bench_pool race: %s has no requests\n", path), exit(1);
+    room = ids + 1;
+    blocks = calloc(room, sizeof *blocks);
+    rewind(file);
+    half_us = last_us / 2;
+    while (fscanf(file, "%llu %c %u %llu %d", &us, &op, &id, &bytes, &stream) == 5) {
+        if (stream < 0 || stream >= SHIM_STREAMS)
+            continue;
+        if (op == 'k' || op == 'h') {
+            real->now = (mf_device_now_us(device) - began) * 1000;
+            uint64_t then = real->now, host = op == 'h' ? bytes : host_us * 1000;
+            real->now += host;
+            ideal->now += host;
+            if (op == 'k') {
+                run_on(real, stream, bytes);
+                run_on(ideal, stream, bytes);
+            }
+            must(memfit_device_advance(device, (real->now - then) / 1000, &err), &err);
+        } else if (op == 'w' && id < SHIM_STREAMS) {
+            real->end[stream] = real->end[id] > real->end[stream] ? real->end[id] : real->end[stream];
+            ideal->end[stream] = ideal->end[id] > ideal->end[stream] ? ideal->end[id] : ideal->end[stream];
+        }
+        if (op != 'a' && op != 'f' && op != 'u')
+            continue;
+        real->now = (mf_device_now_us(device) - began) * 1000;
+        for (int i = 0; i <= used; i++)
+            mf_sim_lag_us(device, streams[i], real->end[i] > real->now ? (real->end[i] - real->now) / 1000 + 1 : 1);
+        if (op == 'a') {
+            must(memfit_pool_alloc_on(pool, bytes, 0, 0, streams[stream], &blocks[id].at, &err), &err);
+            live += blocks[id].bytes = bytes;
+            peak = live > peak ? live : peak;
+        } else if (op == 'u' && blocks[id].at) {
+            must(memfit_pool_use_on(pool, blocks[id].at, streams[stream], &err), &err);
+        } else if (op == 'f' && blocks[id].at) {
+            must(memfit_pool_free_on(pool, blocks[id].at, streams[stream], &err), &err);
+            live -= blocks[id].bytes;
+            blocks[id].at = 0;
+        }
+        if (us < half_us) {
+            real->now = (mf_device_now_us(device) - began) * 1000;
+            half[0] = runs_until(real), half[1] = runs_until(ideal);
+            moving = pool->moving_us, lost = pool->lost_us, moved = pool->remapped_pages;
+        }
+    }
+    fclose(file);
+    real->now = (mf_device_now_us(device) - began) * 1000;
+    must(mf_pool_check(pool, &err), &err);
+    double end = (double)runs_until(real), best = (double)runs_until(ideal), later = best - (double)half[1];
+    printf("%-30s %4llu us %4llu us  %.4f of %5.2f GiB  time %.4f, later %.4f, of %.2f s  moving %.2f %%  lost %.2f %% "
+           "later %.2f %%  pages %llu, later %llu  waits %llu\n",
+           path, (unsigned long long)handle_us, (unsigned long long)host_us,
+           (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
+           end / best, (end - (double)half[0]) / later, best / 1e9, 1e5 * (double)pool->moving_us / best,
+           1e5 * (double)pool->lost_us / best, 1e5 * (double)(pool->lost_us - lost) / later,
+           (unsigned long long)pool->remapped_pages, (unsigned long long)(pool->remapped_pages - moved),
+           (unsigned long long)pool->stream_waits);
+    (void)moving;
+    memfit_pool_destroy(pool);
+    must(memfit_device_close(device, &err), &err);
+    free(blocks);
+    free(real);
+}
+
 /* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
- * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY [PAUSE_US]]; or play REQUESTS HANDLE_US. */
+ * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY [PAUSE_US]]; or play REQUESTS HANDLE_US;
+ * or race REQUESTS HANDLE_US HOST_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];
@@ -861,5 +978,7 @@ int main(int argc, char **argv)
               argc > 5 ? strtoull(argv[5], NULL, 10) : 0, argc > 6 ? strtoull(argv[6], NULL, 10) : 0);
     if (argc > 3 && !strcmp(only, "play"))
         play(argv[2], strtoull(argv[3], NULL, 10));
+    if (argc > 4 && !strcmp(only, "race"))
+        race_streams(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
     return 0;
 }

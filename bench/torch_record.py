@@ -6,11 +6,15 @@ which have sizes and no bytes. Writes a CSV trace (docs/trace.md) for `memfit re
 With --repeat the shortest run of steps at the end that was the same the time before, request by request, is written so many times more (a loop that draws its
 sizes has none).
 
+A loop with side streams is written as requests for `bench_pool race` instead: lines of "time_us op id bytes stream", where a is asked, f freed, u used on a
+further stream, k bytes nanoseconds of work, w a wait of the stream for stream id, h the program's own bytes nanoseconds (a batch comes from its workers).
+
 What is not in it is what kernels take for themselves, but for convolutions: each takes as much as it reads and writes, to turn it over (TF32 kernels want channels
-last); --workspace changes that. Loops with side streams cannot be recorded; torch.compile is left out, and its model run as it is. Autocast is
-to bfloat16, by the functions' names; attention keeps no table of scores. Times are by a model of the card: of every operation the most of 4 us, its bytes at 3 TB/s and its arithmetic at --tflops.
+last); --workspace changes that. torch.compile is left out, and its model run as it is. Autocast is
+to bfloat16, by the functions' names; attention keeps no table of scores. Times are by a model of the card: of every operation the most of 4 us, its bytes at 3 TB/s and its arithmetic at --tflops; what crosses to the card or back 50 GB/s.
 """
 import argparse
+import contextlib
 import importlib
 import pathlib
 import sys
@@ -37,13 +41,14 @@ def main():
     import torch_last
     import torch_later
     import torch_models
+    import torch_next
     import torch_unseen
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
-    for module in (torch_after, torch_drawn, torch_since, torch_fresh, torch_last, torch_later, torch_models, torch_unseen):
+    for module in (torch_after, torch_drawn, torch_since, torch_fresh, torch_last, torch_later, torch_models, torch_next, torch_unseen):
         module.DEVICE = "meta"
     torch.compile = lambda model, **_: model
     torch.nn.Module.cuda = lambda self, *_: self.to("meta")
@@ -108,15 +113,47 @@ def main():
         importlib.import_module(name)._get_fused_kernels_supported_devices = lambda: ["meta"]
     meta = torch.library.Library("aten", "IMPL", "Meta")  # kept as long as we record
     meta.impl("_fused_sgd_", lambda *_, **__: None)  # has no kernel for meta tensors, and takes no memory
-    loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER, **torch_since.SINCE}
+    loops = {**torch_models.WORKLOADS, **torch_unseen.UNSEEN, **torch_fresh.FRESH, **torch_later.LATER, **torch_last.LAST, **torch_after.AFTER, **torch_since.SINCE, **torch_next.NEXT}
     if a.workload.startswith("drawn:"):
         loops[a.workload] = (torch_drawn.drawn_steps(a.workload[6:]),)
 
     lines, alive, clock, count = [], {}, [0.0], [0]
+    requests, made = [], [0]  # with streams; how many there are beside the default one
 
-    def end(key, number, size):
+    class Stream:
+        def __init__(self, number=None):
+            made[0] += number is None
+            self.number = made[0] if number is None else number
+
+        def wait_stream(self, other):
+            requests.append((clock[0], "w", other.number, 0, self.number))
+
+    here = [Stream(0)]
+
+    @contextlib.contextmanager
+    def on(stream):
+        here.append(stream)
+        yield
+        here.pop()
+
+    torch.cuda.Stream, torch.cuda.stream, torch.cuda.current_stream = Stream, on, lambda *_: here[-1]
+    torch.Tensor.record_stream = lambda self, stream: requests.append((clock[0], "u", alive[self.untyped_storage()._cdata][1], 0, stream.number))
+
+    class Loader(torch.utils.data.DataLoader):
+        def __init__(self, *args, num_workers=0, pin_memory=False, persistent_workers=False, prefetch_factor=None, **kwargs):
+            super().__init__(*args, **kwargs)
+
+        def __iter__(self):
+            for batch in super().__iter__():
+                requests.append((clock[0], "h", 0, 500_000, 0))
+                yield batch
+
+    torch.utils.data.DataLoader = Loader
+
+    def end(key, number, size, stream):
         alive.pop(key, None)
         lines.append((clock[0], "free", number, size))
+        requests.append((clock[0], "f", number, size, stream))
 
     def note(tensor):
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != "meta":
@@ -128,12 +165,14 @@ def main():
         number = count[0]
         count[0] += 1
         lines.append((clock[0], "alloc", number, size))
-        alive[key] = weakref.ref(storage, lambda _, k=key, n=number, s=size: end(k, n, s))
+        requests.append((clock[0], "a", number, size, here[-1].number))
+        alive[key] = weakref.ref(storage, lambda _, k=key, n=number, s=size, on=here[-1].number: end(k, n, s, on)), number
 
     def workspace(tensors):
         size = int(a.workspace * sum(t.numel() * t.element_size() for t in tensors))
         if size:
             lines.extend(((clock[0], "alloc", count[0], size), (clock[0], "free", count[0], size)))
+            requests.extend((clock[0], op, count[0], size, here[-1].number) for op in "af")
             count[0] += 1
 
     def turn_over(func, args, out):
@@ -150,7 +189,8 @@ def main():
     class Record(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
-            out = func(*args, **kwargs)
+            away = func._overloadpacket is torch.ops.aten._to_copy and str(kwargs.get("device")) == "cpu" and args[0].device.type == "meta"
+            out = torch.empty(args[0].shape, dtype=args[0].dtype) if away else func(*args, **kwargs)
             leaves = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, torch.Tensor)]
             if not any(t.device.type == "meta" for t in leaves):
                 return out
@@ -160,7 +200,10 @@ def main():
             if not func.is_view:
                 cost = flop_registry.get(func._overloadpacket)
                 flops = cost(*args, **kwargs, out_val=out) if cost else 0
-                clock[0] += max(4.0, sum(t.numel() * t.element_size() for t in leaves) / 3e6, flops / a.tflops / 1e6)
+                crosses = sum(t.numel() * t.element_size() for t in leaves if t.device.type == "cpu")
+                us = max(4.0, sum(t.numel() * t.element_size() for t in leaves) / 3e6, flops / a.tflops / 1e6, crosses / 5e4)
+                clock[0] += us
+                requests.append((clock[0], "k", 0, int(1000 * us), here[-1].number))
             return out
 
     class OnMeta(TorchFunctionMode):
@@ -183,6 +226,10 @@ def main():
         del lines[began[-1][1]:]
         repeat(lines, began, period, a.repeat)
         steps += period * a.repeat
+    if made[0]:
+        pathlib.Path(a.out).write_text("".join(f"{int(t)} {op} {number} {size} {stream}\n" for t, op, number, size, stream in requests))
+        print(f"{a.workload}: {len(requests)} lines, {steps} steps, {ms:.2f} ms a step by the model, {made[0]} side streams")
+        return
     pathlib.Path(a.out).write_text("time_us,op,id,bytes,stream\n" + "".join(f"{int(t)},{op},{number},{size},0\n" for t, op, number, size in lines))
     print(f"{a.workload}: {len(lines)} events, {steps} steps, {ms:.2f} ms a step by the model")
 

@@ -4,7 +4,7 @@
     bench/torch_streams.py [--library build/libmemfit.so] [--seconds 230] [--trials 50] [--part orders,graphs,cnn,growing,turns,gpt2,...] [--ahead] [--cores N] [--steps N] [--json FILE]
     bench/torch_streams.py --dry-run        everything but the card: the processes, their turns, the tables
 
-Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py, torch_since.py and torch_drawn.py are all that has to be on the machine:
+Needs an NVIDIA GPU and PyTorch (2.11); the library, this file, torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py, torch_since.py, torch_next.py and torch_drawn.py are all that has to be on the machine:
 
     make && bench/torch_streams.py --library "$PWD/build/libmemfit.so"
 
@@ -17,8 +17,8 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest; ferns, ports, sagas, orchards; mosses, canals, myths, vineyards; ledgers, cranes, psalms, mills
-         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; then torch_fresh.py, torch_later.py, torch_last.py; then torch_after.py; the last group: torch_since.py).
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest; ferns, ports, sagas, orchards; mosses, canals, myths, vineyards; ledgers, cranes, psalms, mills; frescoes, stamps, riddles, looms
+         The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; then torch_fresh.py, torch_later.py, torch_last.py; then torch_after.py, torch_since.py; the last group: torch_next.py).
 drawn:SEED
          A loop that nobody wrote (torch_drawn.py): the seed draws the family, the models, sizes and habits.
 
@@ -48,9 +48,10 @@ from torch_since import SINCE
 from torch_fresh import FRESH
 from torch_last import LAST
 from torch_later import LATER
+from torch_next import NEXT
 from torch_unseen import UNSEEN
 
-WORKLOADS = {**WORKLOADS, **UNSEEN, **FRESH, **LATER, **LAST, **AFTER, **SINCE}
+WORKLOADS = {**WORKLOADS, **UNSEEN, **FRESH, **LATER, **LAST, **AFTER, **SINCE, **NEXT}
 
 ALLOCATORS = ("default", "expandable", "memfit")
 STATS = ("live", "live_peak", "reserved", "reserved_peak", "fixed", "remaps", "remapped_pages", "created_pages", "stream_waits", "allocations", "failures", "moving_us")
@@ -639,7 +640,7 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards", "cranes", "mills"} & set(parts) or any(p.startswith("drawn:") for p in parts):
+        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards", "cranes", "mills", "stamps", "looms"} & set(parts) or any(p.startswith("drawn:") for p in parts):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]
