@@ -2,8 +2,9 @@
  * test_pool_seats.c: the blocks of a step, all of their lives known, packed (seats.c): close to what the fullest moment needs, no
  * two that live together on each other, and the same again.
  */
-#include "test.h"
+#include "stream_place.h"
 
+#include "pool/repeat.h"
 #include "pool/seats.h"
 
 /* The blocks of 1 MiB and more of a step of a denoising network, as recorded on a card: 64 KiB units, and how many of these
@@ -166,12 +167,50 @@ static void packing_ends_after_some_work(void **state)
     assert_in_range(p.work, COUNT, 1 << 23);
 }
 
+/* Two kinds by turns, one of many small blocks, which fill the gaps among what stays, one of few large ones, which do not: each is
+ * packed well by itself, and together they would take one and a half times as much. Above all that stays they share their pages. */
+static void kinds_share_their_pages(void **state)
+{
+    (void)state;
+    enum { STAY = 20, MANY = 160, FEW = 40, LARGE = 6, STEPS = 60 };
+    memfit_pool_options o = MEMFIT_POOL_OPTIONS;
+    o.slack = 0.0025;
+    place p = open_with(o);
+    memfit_address stay[STAY], gap[STAY], block[MANY];
+    for (unsigned i = 0; i < STAY; i++) {
+        assert_ok(memfit_pool_alloc_on(p.pool, 4 * MiB, 0, 0, p.main, &stay[i], &err), err);
+        assert_ok(memfit_pool_alloc_on(p.pool, 20 * MiB, 0, 0, p.main, &gap[i], &err), err);
+    }
+    for (unsigned i = 0; i < STAY; i++)
+        drop(&p, gap[i], p.main);
+    mf_sim_handle_us(p.device, 40);
+    uint64_t pages = 0;
+    for (unsigned i = 0; i < STEPS; i++) {
+        pages = i == STEPS / 2 ? p.pool->remapped_pages : pages;
+        mf_repeat_needed(p.pool, i < 8); /* what gives steps their places */
+        unsigned count = i % 2 ? FEW : MANY;
+        for (unsigned k = 0; k < count; k++) {
+            uint64_t bytes = i % 2 && k + LARGE >= FEW ? 60 * MiB : 5 * MiB / 2;
+            assert_ok(memfit_pool_alloc_on(p.pool, bytes, 0, 0, p.main, &block[k], &err), err);
+            assert_ok(memfit_device_advance(p.device, 100, &err), err);
+        }
+        while (count)
+            drop(&p, block[--count], p.main);
+    }
+    memfit_pool_info info = look(&p);
+    assert_int_equal(mf_repeat_kinds(p.pool), 2);
+    assert_true(info.reserved_peak_bytes < info.in_use_peak_bytes / 100 * 101 && info.remapped_pages == pages);
+    for (unsigned i = 0; i < STAY; i++)
+        drop(&p, stay[i], p.main);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_packed_close_to_its_fullest), cmocka_unit_test(what_ends_highest_goes_first),
         cmocka_unit_test(packing_ends_where_it_is_close),        cmocka_unit_test(long_steps_are_packed_close),
-        cmocka_unit_test(packing_ends_after_some_work),
+        cmocka_unit_test(packing_ends_after_some_work),          cmocka_unit_test(kinds_share_their_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
