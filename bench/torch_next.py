@@ -1,5 +1,6 @@
-"""Training and inference loops written when what streams wait for, and events that keep the time only where it is asked for, were finished: nothing of that was changed for them. As in torch_models.py
-each is a generator, one step each; bench/torch_streams.py measures them.
+"""Training and inference loops written when what streams wait for, and events that keep the time only where it is asked for, were finished: nothing of that was changed for them. Two more
+(choirs, debates) were written when kinds of steps that do not share their pages were packed anew above what stays: nothing was changed for them. As in torch_models.py each is a generator, one step
+each; bench/torch_streams.py measures them.
 """
 import random
 
@@ -187,5 +188,74 @@ def looms_steps(torch):
         yield loss.detach()
 
 
+def choirs_steps(torch):
+    """Two models by turns: torchvision's MaxViT-T on 40 pictures of 224 points, then a network of convolutions, five levels down and up again, that takes the four voices of 20 choirs apart, four
+    seconds of two channels each; each has its own optimizer."""
+    nn, F = torch.nn, torch.nn.functional
+    from torchvision.models import maxvit_t
+
+    class Level(nn.Module):
+        """One level: four times fewer moments and more channels, what is below it, and back with what was there."""
+        def __init__(self, come, inner, go, below):
+            super().__init__()
+            self.down, self.mix = nn.Conv1d(come, inner, 8, 4, 2), nn.Conv1d(inner, 2 * inner, 1)
+            self.below = below
+            self.turn, self.up = nn.Conv1d(inner, 2 * inner, 3, padding=1), nn.ConvTranspose1d(inner, go, 8, 4, 2)
+            self.norm = nn.GroupNorm(4, inner)
+
+        def forward(self, x):
+            h = F.glu(self.mix(F.gelu(self.norm(self.down(x)))), 1)
+            return self.up(F.glu(self.turn(h + self.below(h)), 1))
+
+    torch.manual_seed(0)
+    pictures, voices = maxvit_t(num_classes=130), nn.Sequential(*(nn.Conv1d(1024, 1024, 3, padding=1 << i, dilation=1 << i) for i in range(3)))
+    for come, inner, go in ((512, 1024, 512), (256, 512, 256), (128, 256, 128), (64, 128, 64), (2, 64, 8)):
+        voices = Level(come, inner, go, voices)
+    pictures, voices = pictures.to(DEVICE, memory_format=torch.channels_last), voices.to(DEVICE)
+    learners = [torch.optim.AdamW(pictures.parameters(), 1e-3, weight_decay=0.05), torch.optim.Adam(voices.parameters(), 3e-4, (0.8, 0.99), fused=True)]
+    while True:
+        x = torch.randn(40, 3, 224, 224, device=DEVICE).to(memory_format=torch.channels_last)
+        y = torch.randint(0, 130, (40,), device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = F.cross_entropy(pictures(x).float(), y, label_smoothing=0.1)
+        loss.backward()
+        nn.utils.clip_grad_norm_(pictures.parameters(), 1.0)
+        learners[0].step()
+        learners[0].zero_grad(set_to_none=True)
+        yield loss.detach()
+        sung = torch.randn(20, 4, 2, 1 << 16, device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            heard = voices(sung.sum(1)).float().unflatten(1, (4, 2))
+        loss = F.l1_loss(heard, sung)
+        loss.backward()
+        learners[1].step()
+        learners[1].zero_grad(set_to_none=True)
+        yield loss.detach()
+
+
+def debates_steps(torch):
+    """Inference with growing sequences: twenty-four debates of 3 to 7 turns. Every turn adds 40 to 460 words, read at once after all that was said, and is answered with 24 to 60 words, by a decoder
+    of 20 layers with six keys for its 24 heads. What was read is kept over the turns; then other debates begin. A step is the reading, or twelve words."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch_later import Decoder
+
+    class Speaker(Decoder):
+        layers, heads, groups, part, inner, vocab = 20, 24, 6, 128, 9216, 44000
+
+    torch.manual_seed(0)
+    model, dice = Speaker(torch), random.Random(907)
+    with torch.no_grad(), sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION]):
+        while True:
+            kept = [None] * model.layers
+            for _ in range(dice.randrange(3, 8)):
+                scores = model.read(torch.randint(0, model.vocab, (24, dice.randrange(40, 461)), device=DEVICE), kept)
+                yield scores.amax()
+                for _ in range(dice.randrange(2, 6)):
+                    for _ in range(12):
+                        scores = model.read((scores / 0.8).softmax(-1).multinomial(1), kept)
+                    yield scores.amax()
+
+
 # Part: the loop, steps before the first timed one, steps a turn, turns.
-NEXT = {"frescoes": (frescoes_steps, 16, 8, 60), "stamps": (stamps_steps, 24, 12, 60), "riddles": (riddles_steps, 20, 10, 60), "looms": (looms_steps, 20, 10, 60)}
+NEXT = {"frescoes": (frescoes_steps, 16, 8, 60), "stamps": (stamps_steps, 24, 12, 60), "riddles": (riddles_steps, 20, 10, 60), "looms": (looms_steps, 20, 10, 60),
+        "choirs": (choirs_steps, 20, 10, 60), "debates": (debates_steps, 20, 10, 60)}

@@ -17,7 +17,8 @@ cnn      A small CNN, inputs from DataLoader workers, copied on a side stream an
 growing  Inference: caches of keys and values that grow by a token a step, requests that come and go.
 turns    A U-Net and a Transformer trained in one process, by turns.
 gpt2     GPT-2 124M (own code, random tokens), torch.compile, 8 x 1024, bfloat16, fused AdamW: reserved / live, ms a step.
-vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest; ferns, ports, sagas, orchards; mosses, canals, myths, vineyards; ledgers, cranes, psalms, mills; frescoes, stamps, riddles, looms
+vit, masks, lengths, rivals; mixer, speech, beams, pupil; denoise, tagger; tables, twins, dialog, actor; captions, tiles, stories, duel, molecules; blades, depth, answers, seasons; codec, prefetch, rollouts, llama; folds, clips, scribe, vision; diffuse, streets, chat, papers, mutual, policy; ranker, latents, proteins, sounds, letters, generate; prices, plates, minutes, sketches; clouds, reefs, diaries, bridges; signs, herds, novels, harvest; ferns, ports, sagas, orchards; mosses, canals, myths, vineyards; ledgers, cranes, psalms, mills; frescoes, stamps, riddles, looms;
+choirs, debates
          The same kinds once more, and again: each group chosen when the pool's policy of its day was finished (bench/torch_models.py, then torch_unseen.py; then torch_fresh.py, torch_later.py, torch_last.py; then torch_after.py, torch_since.py; the last group: torch_next.py).
 drawn:SEED
          A loop that nobody wrote (torch_drawn.py): the seed draws the family, the models, sizes and habits.
@@ -640,7 +641,8 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards", "cranes", "mills", "stamps", "looms"} & set(parts) or any(p.startswith("drawn:") for p in parts):
+        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards", "cranes", "mills", "stamps", "looms",
+            "choirs"} & set(parts) or any(p.startswith("drawn:") for p in parts):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]
