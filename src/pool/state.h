@@ -251,7 +251,7 @@ typedef struct mf_pages {
     uint32_t tier_pages[MF_TIERS]; /* the sizes of handles, smallest first: one page, ... */
     unsigned tiers;
     uint64_t
-        part; /* no handle is made that is more than one part in so many of what is reserved, nor than a quarter of the stretch
+        part; /* no handle is made that is more than one part in so many of what is reserved, nor than a third of the stretch
                           it is made for; 0: no matter */
     uint64_t idle_top;    /* no word of idle above this has a bit */
     uint64_t spare_count; /* pages in spare handles */
