@@ -619,18 +619,27 @@ static void steps(const char *path, uint64_t handle_us, uint64_t lag_us, double 
 
 enum { QUEUE = 1000 }; /* kernels that the driver takes before the program waits */
 
-typedef struct racing { /* a program and its device, in microseconds */
-    uint64_t now, end, queue[QUEUE];
-} racing;
+enum { STREAMS = 16 };
 
-/* The program queues work for the device, and waits where the queue is full. Returns for how long. */
-static uint64_t race(racing *r, uint64_t request, uint64_t work_us)
+typedef struct runner { /* a program and what its streams have to do, by one clock */
+    uint64_t now, end[STREAMS], queue[STREAMS][QUEUE], queued[STREAMS];
+} runner;
+
+/* The program queues work for a stream, and waits where the stream's queue is full. */
+static void run_on(runner *r, int stream, uint64_t work)
 {
-    uint64_t full = r->queue[request % QUEUE], waits = full > r->now ? full - r->now : 0;
-    r->now += waits;
-    r->end = (r->end > r->now ? r->end : r->now) + work_us;
-    r->queue[request % QUEUE] = r->end;
-    return waits;
+    uint64_t *full = &r->queue[stream][r->queued[stream]++ % QUEUE];
+    r->now = r->now > *full ? r->now : *full;
+    r->end[stream] = (r->end[stream] > r->now ? r->end[stream] : r->now) + work;
+    *full = r->end[stream];
+}
+
+static uint64_t runs_until(const runner *r)
+{
+    uint64_t end = r->now;
+    for (int i = 0; i < STREAMS; i++)
+        end = r->end[i] > end ? r->end[i] : end;
+    return end;
 }
 
 /* The most that PyTorch's own allocator with expandable segments would hold for the same requests, by its model. */
@@ -654,11 +663,6 @@ static uint64_t expandable_holds(const memfit_event *e, uint64_t count, uint64_t
     return r.reserved_bytes;
 }
 
-static uint64_t done_us(const racing *r)
-{
-    return r->now > r->end ? r->now : r->end;
-}
-
 /* Plays a trace of one stream whose times are the device's through a pool as PyTorch's, on sim. A request takes the program
  * HOST_US, so it runs ahead where kernels are long, and the device waits where they are short. After every so many requests
  * (0: never) it waits for the device, as a program that looks at its loss does, and pauses. Shows what the pool holds and
@@ -670,10 +674,10 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
     memfit_trace_info info = MEMFIT_TRACE_INFO;
     must(memfit_trace_load(path, NULL, &trace, &err), &err);
     must(memfit_trace_describe(trace, &info, &err), &err);
-    uint64_t count, live = 0, peak = 0, before_us = 0, requests = 0, half = 0, ideal_half = 0;
+    uint64_t count, live = 0, peak = 0, before_us = 0, half = 0, ideal_half = 0;
     const memfit_event *e = memfit_trace_events(trace, &count);
     memfit_address *at = calloc(info.buffers, sizeof *at);
-    racing *real = calloc(2, sizeof *real), *free_of_cost = real + 1;
+    runner *real = calloc(2, sizeof *real), *free_of_cost = real + 1; /* in microseconds */
     memfit_device *device = open_sim(64 * 1024 * MiB);
     memfit_pool *pool = torch_pool(device, handle_us);
     uint64_t began = mf_device_now_us(device);
@@ -685,38 +689,40 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
             live -= e->bytes;
         }
         if (e->op != MEMFIT_EVENT_ALLOC) {
-            real->end += work;
-            free_of_cost->end += work;
+            real->end[0] += work;
+            free_of_cost->end[0] += work;
             continue;
         }
         free_of_cost->now += host_us;
-        race(free_of_cost, requests, work);
-        real->now = mf_device_now_us(device) - began + host_us;
-        must(memfit_device_advance(device, host_us + race(real, requests++, work), &err), &err);
-        if (wait_every && requests % wait_every == 0) {
-            if (real->end > real->now)
-                must(memfit_device_advance(device, real->end - real->now, &err), &err);
-            if (free_of_cost->end > free_of_cost->now)
-                free_of_cost->now = free_of_cost->end;
+        run_on(free_of_cost, 0, work);
+        uint64_t then = mf_device_now_us(device) - began;
+        real->now = then + host_us;
+        run_on(real, 0, work);
+        must(memfit_device_advance(device, real->now - then, &err), &err);
+        if (wait_every && real->queued[0] % wait_every == 0) {
+            if (real->end[0] > real->now)
+                must(memfit_device_advance(device, real->end[0] - real->now, &err), &err);
+            if (free_of_cost->end[0] > free_of_cost->now)
+                free_of_cost->now = free_of_cost->end[0];
             mf_sim_lag_us(device, 0, 1);
             must(memfit_device_advance(device, pause_us, &err), &err);
             free_of_cost->now += pause_us;
             real->now = mf_device_now_us(device) - began;
-            real->end = real->end > real->now ? real->end : real->now;
+            real->end[0] = real->end[0] > real->now ? real->end[0] : real->now;
         }
-        mf_sim_lag_us(device, 0, real->end - real->now + 1);
+        mf_sim_lag_us(device, 0, real->end[0] - real->now + 1);
         must(memfit_pool_alloc(pool, e->bytes, 0, &at[e->id], &err), &err);
         live += e->bytes;
         peak = live > peak ? live : peak;
         if (i < count / 2) {
             real->now = mf_device_now_us(device) - began;
-            half = done_us(real);
-            ideal_half = done_us(free_of_cost);
+            half = runs_until(real);
+            ideal_half = runs_until(free_of_cost);
         }
     }
     uint64_t other = expandable_holds(e - count, count, info.buffers);
     real->now = mf_device_now_us(device) - began;
-    uint64_t end = done_us(real), ideal = done_us(free_of_cost);
+    uint64_t end = runs_until(real), ideal = runs_until(free_of_cost);
     must(mf_pool_check(pool, &err), &err);
     printf("%-30s %4llu us %4llu us  %.4f (%.4f) of %5.2f GiB  time %.4f, later %.4f, of %.2f s  "
            "moving %.2f %%  lost %.2f %%  pages %llu\n",
@@ -734,8 +740,6 @@ static void ahead(const char *path, uint64_t handle_us, uint64_t host_us, uint64
 }
 
 /* ---- requests recorded on a card (torch_shim.c) ----------------------------------------------------------------- */
-
-enum { SHIM_STREAMS = 16 };
 
 typedef struct said { /* a line of the file */
     uint64_t us, bytes;
@@ -763,7 +767,7 @@ static said *read_shim(const char *path, size_t *count, uint32_t *ids)
     while (file && fscanf(file, "%llu %c %u %llu %d", &us, &one.op, &one.id, &bytes, &one.stream) == 5) {
         if (n == room && !(all = realloc(all, (room = room ? 2 * room : 65536) * sizeof *all)))
             exit(1);
-        if (one.stream < 0 || one.stream >= SHIM_STREAMS || !strchr("aful", one.op))
+        if (one.stream < 0 || one.stream >= STREAMS || !strchr("aful", one.op))
             continue;
         latest = one.op != 'l' && us > latest ? us : latest; /* two threads may have written in the other order */
         one.us = one.op == 'l' ? us : latest, one.bytes = bytes, one.order = (uint32_t)n;
@@ -791,8 +795,8 @@ static void play(const char *path, uint64_t handle_us)
     } *blocks = calloc((size_t)ids + 1, sizeof *blocks);
     memfit_device *device = open_sim(139 * 1024 * MiB);
     memfit_pool *pool = torch_pool(device, handle_us);
-    memfit_stream streams[SHIM_STREAMS] = {0};
-    for (int i = 1; i < SHIM_STREAMS; i++)
+    memfit_stream streams[STREAMS] = {0};
+    for (int i = 1; i < STREAMS; i++)
         must(memfit_stream_create(device, &streams[i], &err), &err);
     uint64_t now_us = all[0].us, half_us = now_us + (all[count - 1].us - now_us) / 2, live = 0, peak = 0;
     uint64_t moving = 0, lost = 0, length = half_us - now_us + 1;
@@ -832,26 +836,66 @@ static void play(const char *path, uint64_t handle_us)
 
 /* ---- programs with several streams, recorded without a card (torch_record.py) ------------------------------------- */
 
-typedef struct
-    runner { /* a program and what its streams have to do; two of them: real, and one whose pool takes no time */
-    uint64_t now, end[SHIM_STREAMS], queue[SHIM_STREAMS][QUEUE], queued[SHIM_STREAMS];
-} runner;
+typedef struct stream_race {
+    memfit_device *device;
+    memfit_pool *pool;
+    memfit_stream streams[STREAMS];
+    runner real, ideal; /* in nanoseconds; the pool of the second takes no time */
+    struct {
+        memfit_address at;
+        uint64_t bytes;
+    } * blocks;
+    uint64_t began_us, live, peak;
+} stream_race;
 
-/* Work for a stream, in nanoseconds; the program waits where its queue is full. */
-static void run_on(runner *r, int stream, uint64_t work)
+typedef struct entry { /* a line of the file */
+    unsigned long long us, bytes;
+    unsigned id;
+    int stream;
+    char op;
+} entry;
+
+static bool read_entry(FILE *file, entry *e)
 {
-    uint64_t *full = &r->queue[stream][r->queued[stream]++ % QUEUE];
-    r->now = r->now > *full ? r->now : *full;
-    r->end[stream] = (r->end[stream] > r->now ? r->end[stream] : r->now) + work;
-    *full = r->end[stream];
+    return fscanf(file, "%llu %c %u %llu %d", &e->us, &e->op, &e->id, &e->bytes, &e->stream) == 5 && e->stream >= 0 &&
+           e->stream < STREAMS && strchr("afukwh", e->op) && (e->op != 'w' || e->id < STREAMS);
 }
 
-static uint64_t runs_until(const runner *r)
+/* The program's or a stream's own work, or a wait: no request. */
+static void go_on(stream_race *x, const entry *e, uint64_t host_us)
 {
-    uint64_t end = r->now;
-    for (int i = 0; i < SHIM_STREAMS; i++)
-        end = r->end[i] > end ? r->end[i] : end;
-    return end;
+    memfit_error err;
+    runner *both[] = {&x->real, &x->ideal};
+    uint64_t then = x->real.now;
+    for (unsigned i = 0; i < 2; i++) {
+        runner *r = both[i];
+        if (e->op == 'w')
+            r->end[e->stream] = r->end[e->id] > r->end[e->stream] ? r->end[e->id] : r->end[e->stream];
+        else
+            r->now += e->op == 'h' ? e->bytes : host_us * 1000;
+        if (e->op == 'k')
+            run_on(r, e->stream, e->bytes);
+    }
+    must(memfit_device_advance(x->device, (x->real.now - then) / 1000, &err), &err);
+}
+
+static void request(stream_race *x, const entry *e)
+{
+    memfit_error err;
+    for (int i = 0; i < STREAMS; i++)
+        mf_sim_lag_us(x->device, x->streams[i],
+                      x->real.end[i] > x->real.now ? (x->real.end[i] - x->real.now) / 1000 + 1 : 1);
+    if (e->op == 'a' && !x->blocks[e->id].at) {
+        must(memfit_pool_alloc_on(x->pool, e->bytes, 0, 0, x->streams[e->stream], &x->blocks[e->id].at, &err), &err);
+        x->live += x->blocks[e->id].bytes = e->bytes;
+        x->peak = x->live > x->peak ? x->live : x->peak;
+    } else if (e->op == 'u' && x->blocks[e->id].at) {
+        must(memfit_pool_use_on(x->pool, x->blocks[e->id].at, x->streams[e->stream], &err), &err);
+    } else if (e->op == 'f' && x->blocks[e->id].at) {
+        must(memfit_pool_free_on(x->pool, x->blocks[e->id].at, x->streams[e->stream], &err), &err);
+        x->live -= x->blocks[e->id].bytes;
+        x->blocks[e->id].at = 0;
+    }
 }
 
 /* Plays such a file through a pool as PyTorch's, on sim. An operation takes the program HOST_US, so it runs ahead where kernels
@@ -860,95 +904,59 @@ static void race_streams(const char *path, uint64_t handle_us, uint64_t host_us)
 {
     FILE *file = fopen(path, "r");
     memfit_error err;
-    struct {
-        memfit_address at;
-        uint64_t bytes;
-    } *blocks = NULL;
-    size_t room = 0, lines = 0, ids = 0;
-    runner *real = calloc(2, sizeof *real), *ideal = real + 1;
-    memfit_device *device = open_sim(139 * 1024 * MiB);
-    memfit_pool *pool = torch_pool(device, handle_us);
-    memfit_stream streams[SHIM_STREAMS] = {0};
-    for (int i = 1; i < SHIM_STREAMS; i++)
-        must(memfit_stream_create(device, &streams[i], &err), &err);
-    uint64_t began = mf_device_now_us(device), live = 0, peak = 0, half[2] = {0}, moving = 0, lost = 0, moved = 0;
-    char op;
-    unsigned id;
-    int stream, used = 0;
-    unsigned long long us, bytes, last_us = 0, half_us;
-    while (file && fscanf(file, "%llu %c %u %llu %d", &us, &op, &id, &bytes, &stream) == 5) {
-        lines++;
-        ids = id > ids ? id : ids;
-        last_us = us;
-        used = stream < SHIM_STREAMS && stream > used ? stream : used;
+    entry e;
+    size_t lines = 0, ids = 0;
+    uint64_t half_us = 0, half = 0, ideal_half = 0, lost = 0, moved = 0;
+    if (!file)
+        fprintf(stderr, "bench_pool race: %s cannot be read\n", path), exit(1);
+    for (; read_entry(file, &e); lines++) {
+        ids = e.id > ids ? e.id : ids;
+        half_us = e.us / 2;
     }
-    if (!lines)
-        fprintf(stderr, "bench_pool race: %s has no requests\n", path), exit(1);
-    room = ids + 1;
-    blocks = calloc(room, sizeof *blocks);
+    if (!lines || !feof(file))
+        fprintf(stderr, "bench_pool race: %s: line %zu is no request\n", path, lines + 1), exit(1);
     rewind(file);
-    half_us = last_us / 2;
-    while (fscanf(file, "%llu %c %u %llu %d", &us, &op, &id, &bytes, &stream) == 5) {
-        if (stream < 0 || stream >= SHIM_STREAMS)
-            continue;
-        if (op == 'k' || op == 'h') {
-            real->now = (mf_device_now_us(device) - began) * 1000;
-            uint64_t then = real->now, host = op == 'h' ? bytes : host_us * 1000;
-            real->now += host;
-            ideal->now += host;
-            if (op == 'k') {
-                run_on(real, stream, bytes);
-                run_on(ideal, stream, bytes);
-            }
-            must(memfit_device_advance(device, (real->now - then) / 1000, &err), &err);
-        } else if (op == 'w' && id < SHIM_STREAMS) {
-            real->end[stream] = real->end[id] > real->end[stream] ? real->end[id] : real->end[stream];
-            ideal->end[stream] = ideal->end[id] > ideal->end[stream] ? ideal->end[id] : ideal->end[stream];
-        }
-        if (op != 'a' && op != 'f' && op != 'u')
-            continue;
-        real->now = (mf_device_now_us(device) - began) * 1000;
-        for (int i = 0; i <= used; i++)
-            mf_sim_lag_us(device, streams[i], real->end[i] > real->now ? (real->end[i] - real->now) / 1000 + 1 : 1);
-        if (op == 'a') {
-            must(memfit_pool_alloc_on(pool, bytes, 0, 0, streams[stream], &blocks[id].at, &err), &err);
-            live += blocks[id].bytes = bytes;
-            peak = live > peak ? live : peak;
-        } else if (op == 'u' && blocks[id].at) {
-            must(memfit_pool_use_on(pool, blocks[id].at, streams[stream], &err), &err);
-        } else if (op == 'f' && blocks[id].at) {
-            must(memfit_pool_free_on(pool, blocks[id].at, streams[stream], &err), &err);
-            live -= blocks[id].bytes;
-            blocks[id].at = 0;
-        }
-        if (us < half_us) {
-            real->now = (mf_device_now_us(device) - began) * 1000;
-            half[0] = runs_until(real), half[1] = runs_until(ideal);
-            moving = pool->moving_us, lost = pool->lost_us, moved = pool->remapped_pages;
+    stream_race *x = calloc(1, sizeof *x);
+    x->blocks = calloc(ids + 1, sizeof *x->blocks);
+    x->device = open_sim(139 * 1024 * MiB);
+    x->pool = torch_pool(x->device, handle_us);
+    x->began_us = mf_device_now_us(x->device);
+    for (int i = 1; i < STREAMS; i++)
+        must(memfit_stream_create(x->device, &x->streams[i], &err), &err);
+    while (read_entry(file, &e)) {
+        x->real.now = (mf_device_now_us(x->device) - x->began_us) * 1000;
+        if (strchr("afu", e.op))
+            request(x, &e);
+        else
+            go_on(x, &e, host_us);
+        if (e.us < half_us) {
+            x->real.now = (mf_device_now_us(x->device) - x->began_us) * 1000;
+            half = runs_until(&x->real), ideal_half = runs_until(&x->ideal);
+            lost = x->pool->lost_us, moved = x->pool->remapped_pages;
         }
     }
     fclose(file);
-    real->now = (mf_device_now_us(device) - began) * 1000;
-    must(mf_pool_check(pool, &err), &err);
-    double end = (double)runs_until(real), best = (double)runs_until(ideal), later = best - (double)half[1];
+    x->real.now = (mf_device_now_us(x->device) - x->began_us) * 1000;
+    must(mf_pool_check(x->pool, &err), &err);
+    const memfit_pool *p = x->pool;
+    double end = (double)runs_until(&x->real), best = (double)runs_until(&x->ideal), later = best - (double)ideal_half;
     printf("%-30s %4llu us %4llu us  %.4f of %5.2f GiB  time %.4f, later %.4f, of %.2f s  moving %.2f %%  lost %.2f %% "
            "later %.2f %%  pages %llu, later %llu  waits %llu\n",
            path, (unsigned long long)handle_us, (unsigned long long)host_us,
-           (double)(pool->pages.reserved_peak << pool->pages.shift) / (double)peak, (double)peak / 1073741824.0,
-           end / best, (end - (double)half[0]) / later, best / 1e9, 1e5 * (double)pool->moving_us / best,
-           1e5 * (double)pool->lost_us / best, 1e5 * (double)(pool->lost_us - lost) / later,
-           (unsigned long long)pool->remapped_pages, (unsigned long long)(pool->remapped_pages - moved),
-           (unsigned long long)pool->stream_waits);
-    (void)moving;
-    memfit_pool_destroy(pool);
-    must(memfit_device_close(device, &err), &err);
-    free(blocks);
-    free(real);
+           (double)(p->pages.reserved_peak << p->pages.shift) / (double)x->peak, (double)x->peak / 1073741824.0,
+           end / best, (end - (double)half) / later, best / 1e9, 1e5 * (double)p->moving_us / best,
+           1e5 * (double)p->lost_us / best, 1e5 * (double)(p->lost_us - lost) / later,
+           (unsigned long long)p->remapped_pages, (unsigned long long)(p->remapped_pages - moved),
+           (unsigned long long)p->stream_waits);
+    memfit_pool_destroy(x->pool);
+    must(memfit_device_close(x->device, &err), &err);
+    free(x->blocks);
+    free(x);
 }
 
 /* bench_pool [NAME]: all, or one of hot, random, threads, tracing, metadata; or torch LIBRARY, with the fake driver; or
- * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY [PAUSE_US]]; or play REQUESTS HANDLE_US;
- * or race REQUESTS HANDLE_US HOST_US. */
+ * steps TRACE HANDLE_US LAG_US [PART]; or ahead TRACE HANDLE_US HOST_US [WAIT_EVERY [PAUSE_US]]; or play REQUESTS
+ * HANDLE_US; or race REQUESTS HANDLE_US HOST_US. */
 int main(int argc, char **argv)
 {
     peer peers[4];

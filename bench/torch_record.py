@@ -1,4 +1,4 @@
-"""Records what a loop of torch_models.py, torch_unseen.py, torch_fresh.py, torch_later.py, torch_last.py, torch_after.py or torch_since.py, or one that a seed draws (torch_drawn.py: drawn:7), asks an allocator for, on a machine without a card: its tensors are meta tensors,
+"""Records what a loop of torch_models.py or its neighbours (torch_unseen.py to torch_next.py), or one that a seed draws (torch_drawn.py: drawn:7), asks an allocator for, on a machine without a card: its tensors are meta tensors,
 which have sizes and no bytes. Writes a CSV trace (docs/trace.md) for `memfit replay` and `bench_pool steps`.
 
     python bench/torch_record.py seasons --steps 24 --repeat 50 --out seasons.csv
@@ -133,8 +133,10 @@ def main():
     @contextlib.contextmanager
     def on(stream):
         here.append(stream)
-        yield
-        here.pop()
+        try:
+            yield
+        finally:
+            here.pop()
 
     torch.cuda.Stream, torch.cuda.stream, torch.cuda.current_stream = Stream, on, lambda *_: here[-1]
     torch.Tensor.record_stream = lambda self, stream: requests.append((clock[0], "u", alive[self.untyped_storage()._cdata][1], 0, stream.number))
@@ -219,6 +221,8 @@ def main():
             began.append((clock[0], len(lines)))
             del loss
     steps, ms = a.steps, (began[-1][0] - began[0][0]) / max(1, len(began) - 1) / 1000
+    if made[0] and a.repeat:
+        sys.exit(f"{a.workload} has side streams: --repeat is for loops without")
     if a.repeat:
         period = find_period(lines, began)
         if not period:

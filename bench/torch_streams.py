@@ -641,8 +641,7 @@ def main():
     end, good, results = time.monotonic() + args.seconds, True, {}
     if not args.dry_run:
         import torch  # noqa: F401, once for all children
-        if {"codec", "prefetch", "folds", "clips", "vision", "streets", "mutual", "plates", "sketches", "herbs", "owls", "reefs", "bridges", "herds", "harvest", "ports", "orchards", "canals", "vineyards", "cranes", "mills", "stamps", "looms",
-            "choirs"} & set(parts) or any(p.startswith("drawn:") for p in parts):
+        if any(p.startswith("drawn:") or any(n.startswith("torchvision") for n in WORKLOADS[p][0].__code__.co_names) for p in parts if p in WORKLOADS):
             import torchvision  # noqa: F401
     begun = {part: start(args, part) for part in parts if part in WORKLOADS} if args.ahead else {}
     peers = [(p, WORKLOADS[part][1]) for part, processes in begun.items() for p in processes if not p.name.startswith("memfit")]

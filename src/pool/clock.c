@@ -202,9 +202,9 @@ bool mf_clock_asks(const memfit_pool *pool)
 
 bool mf_clock_record(memfit_pool *pool, mf_clock *c)
 {
-    bool timed =
-        mf_clock_asks(pool) && c == main_clock(pool) && mf_device_now_us(pool->device) - c->timed_at_us >= EVERY_US;
-    return c->serial == c->recorded || put_event(pool, c, timed);
+    return c->serial == c->recorded || put_event(pool, c,
+                                                 mf_clock_asks(pool) && c == main_clock(pool) &&
+                                                     mf_device_now_us(pool->device) - c->timed_at_us >= EVERY_US);
 }
 
 /* An event that cannot be asked (its stream was captured after all, or is gone) stands for nothing. */

@@ -7,7 +7,7 @@
  * is made of the largest that fit it. A handle can only be moved or given back when all of it is idle. So a pool can be
  * told to make none that is more than a part of what it holds (pages.part), nor than a third of the stretch that it is
  * made for: every end of a block within a large handle pins what is idle of it, half a handle in the mean. (With a quarter,
- * caches of drawn lengths, at five speeds of device and program, held 1.020 of the live bytes instead of 1.010; all others the same.)
+ * caches of drawn lengths held 1.020 of the live bytes instead of 1.010, replayed at five speeds; forty other programs did not care.)
  * When a spare handle is too large for the place it is broken: released, and made anew in smaller ones.
  *
  * Near the limit every page counts: handles of many pages are made only while less than three quarters of the limit are

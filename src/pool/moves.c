@@ -359,14 +359,13 @@ static void earn(memfit_pool *pool)
         p->move_credit_us += more < room ? more : room;
 }
 
-/* A program that rests loses nothing, and is owed nothing: what it may lose is a part of the time it is at work. */
+/* What a program may lose is a part of the time it is at work: in a pause nothing is earned. */
 void mf_moves_asked(memfit_pool *pool)
 {
     mf_pages *p = &pool->pages;
-    uint64_t now = mf_device_now_us(pool->device), pause = now - p->asked_at_us;
-    if (pause > MF_MOVE_PAUSE)
-        p->credit_at_us +=
-            pause - MF_MOVE_PAUSE < now - p->credit_at_us ? pause - MF_MOVE_PAUSE : now - p->credit_at_us;
+    uint64_t now = mf_device_now_us(pool->device), passed = now - p->asked_at_us, unearned = now - p->credit_at_us;
+    uint64_t pause = passed > MF_MOVE_PAUSE ? passed - MF_MOVE_PAUSE : 0;
+    p->credit_at_us += pause < unearned ? pause : unearned;
     p->asked_at_us = now;
 }
 

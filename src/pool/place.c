@@ -428,8 +428,8 @@ static memfit_status with_fewest(memfit_pool *pool, wish *w)
     return attempt(pool, w, MF_GROW_NOT);
 }
 
-/* How much work must be left behind what is waited for, so that the device does not fall idle. */
-static uint64_t most_of_the_lead(const memfit_pool *pool)
+/* How much work must be left behind what is waited for, so that the device does not fall idle: a third of the lead. */
+static uint64_t lead_to_keep(const memfit_pool *pool)
 {
     enum { KEEP_PART = 3 };
     uint64_t keep = mf_lanes_lead_us(pool) / KEEP_PART;
@@ -460,7 +460,9 @@ static bool was_enough(const memfit_pool *pool, const wish *w)
  * lead was two batches more, and a tenth of the time went into moving 90 pages a step to them and back.) */
 static void await_own(memfit_pool *pool, wish *w)
 {
-    uint64_t waited_us = 0, keep_us = most_of_the_lead(pool);
+    if (!mf_fence_holds(pool, w->lane))
+        return;
+    uint64_t waited_us = 0, keep_us = lead_to_keep(pool);
     while (was_enough(pool, w) && !mf_pages_in_slack(pool, w->start, w->bytes) &&
            mf_pages_missing(pool, w->start, w->bytes) && mf_fence_holds(pool, w->lane) &&
            wait_some(pool, w, keep_us, &waited_us)) {}
@@ -521,7 +523,7 @@ static void rather_wait(memfit_pool *pool, wish *w)
 static memfit_status wait_for_others(memfit_pool *pool, wish *w)
 {
     memfit_status status = MEMFIT_OUT_OF_MEMORY;
-    uint64_t waited_us = 0, keep_us = most_of_the_lead(pool);
+    uint64_t waited_us = 0, keep_us = lead_to_keep(pool);
     for (unsigned deep = 0; deep < 2 && status == MEMFIT_OUT_OF_MEMORY; deep++) {
         if (deep && (!w->hole || mf_pages_in_slack(pool, w->start, w->bytes) || !mf_moves_allowed(pool)))
             break;

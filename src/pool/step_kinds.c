@@ -9,8 +9,6 @@
 
 #include "base/error.h"
 
-#include <string.h>
-
 enum {
     ALL_WANTS = 65536,  /* requests of all kinds */
     BETTER_PART = 128,  /* fewer pages */
@@ -157,36 +155,29 @@ static uint32_t share_beginning(mf_repeat *r, mf_kind *k)
     return longest;
 }
 
-static void clear(uint64_t *bits, uint64_t count, uint64_t first, uint64_t last)
+static void unmark(mf_repeat *r, uint64_t start, uint64_t bytes, unsigned shift)
 {
-    for (uint64_t i = first; i <= last && i < count; i++)
-        bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    for (uint64_t i = start >> shift; i < r->seat_pages && i <= (start + bytes - 1) >> shift; i++)
+        r->seats[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
 /* Pages that seats of other kinds lie in, and nothing of this packing does: they would have to move from one to the other in every
- * step, or be there twice. */
-static uint64_t beside_it(memfit_pool *pool, const mf_packing *p)
+ * step, or be there twice. What is marked is only these from now on; when the kind has its places all are marked anew. */
+static uint64_t keep_others(mf_repeat *r, const mf_packing *p)
 {
-    const mf_repeat *r = pool->repeat;
-    size_t words = (r->seat_pages + 63) / 64;
-    uint64_t *left = words ? mf_host_zalloc(pool->host, words * sizeof *left) : NULL, count = 0;
-    if (!left)
-        return 0;
-    memcpy(left, r->seats, words * sizeof *left);
+    uint64_t count = 0;
     for (size_t i = 0; i < p->claimed; i++)
         if (p->claims[i].want == MF_NOBODY)
-            clear(left, r->seat_pages, p->claims[i].start >> p->shift, (p->claims[i].end - 1) >> p->shift);
+            unmark(r, p->claims[i].start, p->claims[i].end - p->claims[i].start, p->shift);
     for (uint32_t i = 0; i < p->count; i++) {
         const mf_want *w = &p->wants[i];
-        uint64_t bytes = (uint64_t)w->units * MF_UNIT;
         if (w->start != MF_NO_SEAT)
-            clear(left, r->seat_pages, w->start >> p->shift, (w->start + bytes - 1) >> p->shift);
+            unmark(r, w->start, (uint64_t)w->units * MF_UNIT, p->shift);
         if (w->other != MF_NO_SEAT)
-            clear(left, r->seat_pages, w->other >> p->shift, (w->other + bytes - 1) >> p->shift);
+            unmark(r, w->other, (uint64_t)w->units * MF_UNIT, p->shift);
     }
-    for (size_t i = 0; i < words; i++)
-        count += (uint64_t)__builtin_popcountll(left[i]);
-    mf_host_free(pool->host, left, words * sizeof *left);
+    for (uint64_t i = 0; i < (r->seat_pages + 63) / 64; i++)
+        count += (uint64_t)__builtin_popcountll(r->seats[i]);
     return count;
 }
 
@@ -205,9 +196,8 @@ static uint64_t most_at(const mf_repeat *r, bool above)
  * stays, a kind of few large blocks finds no room where one of many small ones does, and they share little: what both take counts
  * then. (RegNet and a network of convolutions over texts by turns, each close to the least, took 3,619 pages together and moved
  * 500 in every step; 1.10 of the live bytes, and above all that stays 1.02.) */
-static void pack_somewhere(memfit_pool *pool, mf_kind *k, mf_packing *p)
+static void pack_somewhere(mf_repeat *r, mf_kind *k, mf_packing *p)
 {
-    mf_repeat *r = pool->repeat;
     uint64_t above = p->claimed ? mf_round_up(p->claims[p->claimed - 1].end, UINT64_C(1) << p->shift) : 0;
     uint64_t here = r->from, there = r->from ? 0 : above, other;
     p->from = here;
@@ -215,7 +205,7 @@ static void pack_somewhere(memfit_pool *pool, mf_kind *k, mf_packing *p)
     mf_seats_pack(p);
     uint64_t was_there = k->pages_at[!here]; /* it may have been worse there than it is here */
     k->pages_at[0] = k->pages_at[1] = 0;
-    uint64_t enough = most_at(r, here != 0), together = p->pages + beside_it(pool, p);
+    uint64_t enough = most_at(r, here != 0), together = p->pages + keep_others(r, p);
     enough = enough > p->least ? enough : p->least;
     bool far = together > enough + enough / FAR_PART;
     k->pages_at[here != 0] = far ? together : p->pages;
@@ -289,7 +279,7 @@ void mf_kind_pack(memfit_pool *pool, mf_kind *k)
                         .claimed = stay,
                         .ranks = ranks,
                         .loads = loads};
-        pack_somewhere(pool, k, &p);
+        pack_somewhere(r, k, &p);
         if (pool->device->table->advance_us) /* a model's clock */
             pool->device->table->advance_us(pool->device, p.work / LOOKS_PER_US);
         k->packed = k->fresh = !too_large(pool, k->pages);

@@ -3,6 +3,8 @@
  * lost, and what is in flight is waited for rather than held many times over. On sim, whose streams lag. It is long because
  * all of it needs the same scenes of a device that is behind.
  */
+#include "pool/lanes.h" /* before the tests' own err */
+
 #include "stream_place.h"
 
 #include "pool/moves.h"
@@ -296,6 +298,9 @@ static void in_flight_inputs_are_waited_for(void **state)
         }
         memfit_pool_info info = look(&p);
         double ratio = (double)info.reserved_peak_bytes / (double)info.in_use_peak_bytes;
+        assert_int_equal(p.pool->pages.owed_all_us > 100000 + p.pool->moving_us, with); /* waits are owed like moves */
+        assert_false(mf_lanes_wait_some(p.pool, 100000)); /* there is less to do behind any event */
+        assert_true(mf_lanes_wait_some(p.pool, MF_QUEUED_US));
         assert_true(with ? ratio < 1.26 && info.stream_waits > 0 : ratio > 1.6);
         assert_true(p.pool->lost_us < 200); /* before more was freed on the main stream than on the other */
         mf_sim_lag_us(p.device, p.main, 0);
